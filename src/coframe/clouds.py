@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""The door: clouds are checked here once, then centred and scaled. Everything behind it assumes good input."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from coframe import geometry
+from coframe.arrays import Array
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+
+SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
+FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
+
+
+class InputError(ValueError):
+    """What came in cannot be used; the message names it, says what was expected and what was found."""
+
+
+def as_clouds(clouds: Sequence[Any], *, names: Sequence[str] | None = None) -> list[Float[Array, "N D"]]:
+    """The clouds as float64 arrays (N_j, D), or an `InputError` in one sentence.
+
+    A cloud is an array-like of shape (N, 2) or (N, 3), or anything with `.points` or `.vertices`. `names` appear in messages.
+    """
+    if isinstance(clouds, np.ndarray) and clouds.ndim == 2:
+        raise InputError("clouds: expected a sequence of at least two clouds, found a single array; pass a list of arrays")
+    clouds = list(clouds)
+    if len(clouds) < 2:
+        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(clouds)}")
+    names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
+    checked = [_as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
+    _check_alike(checked, names)
+    return checked
+
+
+def _as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
+    for attribute in ("points", "vertices"):
+        if hasattr(cloud, attribute):
+            cloud = getattr(cloud, attribute)
+            break
+    try:
+        points = np.asarray(cloud)
+        if points.dtype.kind not in "fiu":
+            raise TypeError
+        points = np.array(points, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: expected an array of real numbers, found {_described(cloud)}") from None
+    if points.ndim != 2 or points.shape[1] not in (2, 3):
+        raise InputError(f"{name}: expected shape (N, 2) or (N, 3), one point a row, found shape {points.shape}")
+    N, D = points.shape
+    if N <= D:
+        raise InputError(f"{name}: expected at least {D + 1} points, found {N}")
+    bad = np.flatnonzero(~np.isfinite(points).all(1))
+    if len(bad):
+        raise InputError(
+            f"{name}: expected finite coordinates, found {points[bad[0]].tolist()} at point {bad[0]} "
+            f"({len(bad)} such points of {N}); remove them first"
+        )
+    spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
+    extent = np.ptp(points, axis=0).max()
+    rounding = 8 * np.finfo(float).eps * np.abs(points).max()
+    if extent <= rounding:
+        raise InputError(f"{name}: expected points that differ, found all {N} at {points[0].tolist()}")
+    if D == 3 and spread[1] <= max(FLAT * spread[0], rounding):
+        raise InputError(f"{name}: expected points that span a surface, found all {N} on one line")
+    return points
+
+
+def _sample(points: Float[Array, "N D"]) -> Float[Array, "S D"]:
+    """The triangular factor of the points: the same singular values, at most D rows."""
+    return np.asarray(np.linalg.qr(points, mode="r"))
+
+
+def _described(value: Any) -> str:
+    kind = type(value).__name__
+    return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
+
+
+def _check_alike(clouds: list[Float[Array, "N D"]], names: list[str]) -> None:
+    for cloud, name in zip(clouds, names, strict=True):
+        if cloud.shape[1] != clouds[0].shape[1]:
+            raise InputError(
+                f"{name}: expected {clouds[0].shape[1]} coordinates per point as in {names[0]}, found {cloud.shape[1]}"
+            )
+    extents = np.array([extent(cloud) for cloud in clouds])
+    small, large = int(extents.argmin()), int(extents.argmax())
+    if extents[large] > SCALE_RATIO * extents[small]:
+        raise InputError(
+            f"{names[small]}: expected clouds in one unit, found an extent of {extents[small]:.3g} "
+            f"beside {extents[large]:.3g} of {names[large]}; check the units"
+        )
+
+
+def extent(points: Float[Array, "N D"]) -> float:
+    """A robust size: the longest side of the box that holds the middle 98 % of each coordinate (of all, for small clouds)."""
+    low, high = np.percentile(points, [1, 99], axis=0) if len(points) >= 100 else (points.min(0), points.max(0))
+    return float((high - low).max()) or float(np.ptp(points, axis=0).max())
+
+
+@dataclass(frozen=True)
+class Frames:
+    """How the clouds were centred and scaled: u = (v - centre_j) / scale. Poses and mixtures cross the border here."""
+
+    centres: Float[Array, "M D"]
+    scale: float  # user units per internal unit
+
+    @classmethod
+    def of(cls, clouds: Sequence[Float[Array, "N D"]]) -> "Frames":
+        """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
+        return cls(np.array([np.median(cloud, axis=0) for cloud in clouds]), max(map(extent, clouds)))
+
+    def enter(self, clouds: Sequence[Float[Array, "N D"]]) -> list[Float[Array, "N D"]]:
+        """Clouds in internal coordinates."""
+        return [(cloud - centre) / self.scale for cloud, centre in zip(clouds, self.centres, strict=True)]
+
+    def enter_poses(self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
+        """User poses as internal ones; `origin` is the user's point that becomes the internal common origin."""
+        R = geometry.rotation(poses)
+        t = (R @ self.centres[..., None])[..., 0] + geometry.translation(poses) - origin
+        return geometry.pose(R, t / self.scale)
+
+    def leave_poses(self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
+        """Internal poses as user ones: the inverse of `enter_poses`."""
+        R = geometry.rotation(poses)
+        t = geometry.translation(poses) * self.scale + origin - (R @ self.centres[..., None])[..., 0]
+        return geometry.pose(R, t)
+
+    def enter_mixture(self, mixture: Mixture, origin: Float[Array, " D"]) -> Mixture:
+        """A mixture of the user's in internal coordinates."""
+        return Mixture(
+            (mixture.means - origin) / self.scale,
+            mixture.covariances / self.scale**2,
+            mixture.weights,
+            mixture.outlier_density * self.scale**mixture.dimension,
+        )
+
+    def leave_mixture(self, mixture: Mixture, origin: Float[Array, " D"]) -> Mixture:
+        """The inverse of `enter_mixture`."""
+        return Mixture(
+            mixture.means * self.scale + origin,
+            mixture.covariances * self.scale**2,
+            mixture.weights,
+            mixture.outlier_density / self.scale**mixture.dimension,
+        )
+
+    def leave_moments(self, moments: Moments, origin: Float[Array, " D"]) -> Moments:
+        """Internal moments in the user's units, about the user's points."""
+        return Moments(
+            moments.about * self.scale + origin,
+            moments.mass,
+            moments.first * self.scale,
+            moments.second * self.scale**2,
+            moments.points,
+        )

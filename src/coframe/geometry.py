@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Rigid motions in two and three dimensions.
+
+A pose is a (D+1, D+1) matrix that carries a cloud into the common frame: x = R v + t. Points are rows.
+"""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial.transform import Rotation
+
+from coframe.arrays import Array
+
+
+def pose(rotation: Float[Array, "*B D D"], translation: Float[Array, "*B D"]) -> Float[Array, "*B D1 D1"]:
+    """The poses with these rotations R and translations t."""
+    D = translation.shape[-1]
+    T = np.zeros((*translation.shape[:-1], D + 1, D + 1))
+    T[..., :D, :D] = rotation
+    T[..., :D, D] = translation
+    T[..., D, D] = 1
+    return T
+
+
+def identity(count: int, dimension: int) -> Float[Array, "M D1 D1"]:
+    """`count` poses that move nothing."""
+    return np.tile(np.eye(dimension + 1), (count, 1, 1))
+
+
+def rotation(poses: Float[Array, "*B D1 D1"]) -> Float[Array, "*B D D"]:
+    """The rotations R of poses."""
+    return poses[..., :-1, :-1]
+
+
+def translation(poses: Float[Array, "*B D1 D1"]) -> Float[Array, "*B D"]:
+    """The translations t of poses."""
+    return poses[..., :-1, -1]
+
+
+def transform(poses: Float[Array, "D1 D1"], points: Float[Array, "N D"]) -> Float[Array, "N D"]:
+    """R v + t for every row v."""
+    return points @ rotation(poses).T + translation(poses)
+
+
+def inverse(poses: Float[Array, "*B D1 D1"]) -> Float[Array, "*B D1 D1"]:
+    """The motions that undo the poses: R^T, -R^T t."""
+    R = np.swapaxes(rotation(poses), -1, -2)
+    return pose(R, -np.einsum("...ij,...j->...i", R, translation(poses)))
+
+
+def degrees_of_freedom(dimension: int) -> int:
+    """3 in the plane (an angle and a shift), 6 in space."""
+    return dimension * (dimension + 1) // 2
+
+
+def exp_rotation(omega: Float[Array, "*B W"]) -> Float[Array, "*B D D"]:
+    """The rotation by the angle |omega| [rad] about omega; in the plane, omega has one entry."""
+    if omega.shape[-1] == 1:
+        c, s = np.cos(omega[..., 0]), np.sin(omega[..., 0])
+        return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
+    return Rotation.from_rotvec(omega.reshape(-1, 3)).as_matrix().reshape(*omega.shape[:-1], 3, 3)
+
+
+def log_rotation(R: Float[Array, "*B D D"]) -> Float[Array, "*B W"]:
+    """The inverse of `exp_rotation`, with an angle of at most pi."""
+    if R.shape[-1] == 2:
+        return np.arctan2(R[..., 1, 0] - R[..., 0, 1], R[..., 0, 0] + R[..., 1, 1])[..., None]
+    return Rotation.from_matrix(R.reshape(-1, 3, 3)).as_rotvec().reshape(*R.shape[:-2], 3)
+
+
+def exp(twist: Float[Array, "*B P"]) -> Float[Array, "*B D1 D1"]:
+    """The motion x -> exp(omega) x + tau of a twist (omega, tau): turn first, then shift."""
+    D = 2 if twist.shape[-1] == 3 else 3
+    return pose(exp_rotation(twist[..., :-D]), twist[..., -D:])
+
+
+def log(poses: Float[Array, "*B D1 D1"]) -> Float[Array, "*B P"]:
+    """The twist (omega, tau) of a motion: the inverse of `exp`."""
+    return np.concatenate([log_rotation(rotation(poses)), translation(poses)], -1)
+
+
+def angle(R: Float[Array, "*B D D"]) -> Float[Array, "*B"]:
+    """The angle of a rotation in radians, accurate for small angles."""
+    return np.linalg.norm(log_rotation(R), axis=-1)
+
+
+def nearest_rotation(A: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:
+    """The rotation R that maximises trace(R^T A): U S V^T, with S guarding against a reflection."""
+    U, _, Vt = np.linalg.svd(A)
+    U[..., -1] *= np.linalg.det(U @ Vt)[..., None]
+    return U @ Vt
+
+
+def procrustes(
+    source: Float[Array, "*B K D"], target: Float[Array, "K D"], weights: Float[Array, "*B K"]
+) -> Float[Array, "*B D1 D1"]:
+    """The motion that carries `source` onto `target` with the least weighted sum of squared distances (Umeyama)."""
+    total = np.maximum(weights.sum(-1, keepdims=True), np.finfo(float).tiny)
+    share = weights / total
+    source_mean = np.einsum("...k,...kd->...d", share, source)
+    target_mean = np.einsum("...k,kd->...d", share, target)
+    a, b = source - source_mean[..., None, :], target - target_mean[..., None, :]
+    R = nearest_rotation(np.einsum("...k,...ki,...kj->...ij", share, b, a))
+    return pose(R, target_mean - np.einsum("...ij,...j->...i", R, source_mean))
+
+
+def random_rotation(rng: np.random.Generator, dimension: int, degrees: float = 180.0) -> Float[Array, "D D"]:
+    """A rotation about a random axis by an angle drawn uniformly from [0, degrees] (in the plane: [-degrees, degrees])."""
+    if dimension == 2:
+        return exp_rotation(np.radians(rng.uniform(-degrees, degrees, 1)))
+    axis = rng.normal(size=3)
+    return exp_rotation(axis / np.linalg.norm(axis) * np.radians(rng.uniform(0, degrees)))

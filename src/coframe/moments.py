@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Sufficient statistics: all that EM needs of a cloud is a handful of sums per component."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from coframe import geometry
+from coframe.arrays import Array
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior-weighted sums over points x in the common frame, one set of sums per component (and per cloud, if stacked).
+
+    The sums are taken about `about`, the component means of the E-step, so that nothing cancels however far from the origin
+    the scene lies. `second` holds whole matrices (..., K, D, D), or only their traces (..., K), all that spheres need.
+    """
+
+    about: Float[Array, "K D"]  # mu_k, the point the sums of component k are taken about
+    mass: Float[Array, "*B K"]  # A_k = sum_i alpha_ik
+    first: Float[Array, "*B K D"]  # b_k = sum_i alpha_ik (x_i - mu_k)
+    second: Float[Array, "*B K D D"] | Float[Array, "*B K"]  # C_k = sum_i alpha_ik (x_i - mu_k)(x_i - mu_k)^T
+    points: Float[Array, "*B"]  # N, the (weighted) number of points behind the sums, outliers included
+
+    @property
+    def full(self) -> bool:
+        """Whether `second` holds matrices."""
+        return self.second.ndim == self.first.ndim + 1
+
+    @property
+    def outlier_mass(self) -> Float[Array, "*B"]:
+        """sum_i alpha_{i,K+1}: how many points the uniform class explains."""
+        return self.points - self.mass.sum(-1)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """The moments of both groups of points together."""
+        return self._combined(other, 1.0)
+
+    def __sub__(self, other: "Moments") -> "Moments":
+        """The moments without the points of `other`."""
+        return self._combined(other, -1.0)
+
+    def _combined(self, other: "Moments", sign: float) -> "Moments":
+        other = other.recentred(self.about)
+        return Moments(
+            self.about,
+            self.mass + sign * other.mass,
+            self.first + sign * other.first,
+            self.second + sign * other.second,
+            self.points + sign * other.points,
+        )
+
+    def __getitem__(self, cloud: int) -> "Moments":
+        """The moments of one cloud of a stack."""
+        return Moments(self.about, self.mass[cloud], self.first[cloud], self.second[cloud], np.asarray(self.points[cloud]))
+
+    def pooled(self) -> "Moments":
+        """The sum over the clouds of a stack, in the order of the clouds."""
+        return Moments(self.about, self.mass.sum(0), self.first.sum(0), self.second.sum(0), np.asarray(self.points.sum(0)))
+
+    def recentred(self, about: Float[Array, "K D"]) -> "Moments":
+        """The same sums taken about other points."""
+        if about is self.about:
+            return self
+        return self._shifted(about, self.first, self.second, self.about - about)
+
+    def moved(self, poses: Float[Array, "*B D1 D1"]) -> "Moments":
+        """The moments of the same points after x -> R x + t, one motion per cloud of a stack. No point is touched."""
+        R, t = geometry.rotation(poses)[..., None, :, :], geometry.translation(poses)[..., None, :]
+        first = (R @ self.first[..., None])[..., 0]
+        second = R @ self.second @ np.swapaxes(R, -1, -2) if self.full else self.second
+        return self._shifted(self.about, first, second, (R @ self.about[..., None])[..., 0] + t - self.about)
+
+    def _shifted(self, about: Array, first: Array, second: Array, offset: Array) -> "Moments":
+        """Sums about points that lie `offset` further back: sum a (y + offset), sum a (y + offset)(y + offset)^T."""
+        step = self.mass[..., None] * offset
+        if self.full:
+            cross = first[..., :, None] * offset[..., None, :]
+            second = second + cross + np.swapaxes(cross, -1, -2) + step[..., :, None] * offset[..., None, :]
+        else:
+            second = second + (2 * first * offset + step * offset).sum(-1)
+        return Moments(about, self.mass, first + step, second, self.points)

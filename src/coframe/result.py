@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""What a registration returns: poses, mixture, and what they say of every cloud and every point."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from coframe import geometry
+from coframe.arrays import Array
+from coframe.clouds import Frames, InputError
+from coframe.em import Fit, Iteration, Status
+from coframe.io import ply
+from coframe.io import poses as pose_files
+from coframe.io.files import atomic
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+from coframe.sweeps import Assignment
+
+UNRELIABLE = 2.0  # the paper's T_sigma: components with more than this multiple of the median variance hold outliers
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Clouds in one common frame. Everything is in the units and coordinates of the input."""
+
+    clouds: tuple[Float[Array, "_ D"], ...]  # v_ji, each in its own frame, as given
+    names: tuple[str, ...]
+    poses: Float[Array, "M D1 D1"]  # pose j carries cloud j into the common frame: x = R v + t
+    mixture: Mixture
+    moments: Moments  # of every cloud, in the common frame
+    outlier_probability: tuple[Float[Array, " _"], ...]  # posterior of the uniform class, per point
+    labels: tuple[Int[Array, " _"], ...]  # most probable component per point, -1 for the uniform class
+    history: tuple[Iteration, ...]
+    status: Status
+
+    @property
+    def converged(self) -> bool:
+        """Whether the run settled by itself."""
+        return self.status is Status.CONVERGED
+
+    @property
+    def iterations(self) -> int:
+        """How many EM iterations were run."""
+        return len(self.history)
+
+    @property
+    def visibility(self) -> Float[Array, "M K"]:
+        """How many points of cloud j component k explains: what each cloud sees of the model."""
+        return self.moments.mass
+
+    def reliable(self, multiple: float = UNRELIABLE) -> Bool[Array, " K"]:
+        """Components whose variance is at most `multiple` times the median (2 in the paper, 2.5 in the authors' program)."""
+        return self.mixture.variances <= multiple * np.median(self.mixture.variances)
+
+    def inliers(self, multiple: float = UNRELIABLE) -> list[Bool[Array, " _"]]:
+        """Per cloud, which points are explained best by a reliable component, not by a wide one or by the uniform class."""
+        good = np.append(self.reliable(multiple), False)  # the last entry is the uniform class, label -1
+        return [good[label] for label in self.labels]
+
+    def model(self, multiple: float = UNRELIABLE) -> Float[Array, "_ D"]:
+        """The scene model: the means of the reliable components."""
+        return self.mixture.means[self.reliable(multiple)]
+
+    def aligned(self) -> list[Float[Array, "_ D"]]:
+        """The clouds in the common frame."""
+        return [geometry.transform(pose, cloud) for pose, cloud in zip(self.poses, self.clouds, strict=True)]
+
+    def cleaned(self, multiple: float = UNRELIABLE) -> list[Float[Array, "_ D"]]:
+        """The clouds in the common frame, without their outliers."""
+        return [cloud[keep] for cloud, keep in zip(self.aligned(), self.inliers(multiple), strict=True)]
+
+    def merged(self) -> Float[Array, "_ D"]:
+        """All points of all clouds in the common frame, cloud after cloud."""
+        return np.concatenate(self.aligned())
+
+    def relative_to(self, cloud: int) -> "Registration":
+        """The same registration with the frame of one cloud as the common frame."""
+        motion = geometry.inverse(self.poses[cloud])
+        R = geometry.rotation(motion)
+        means = geometry.transform(motion, self.mixture.means)
+        return replace(
+            self,
+            poses=motion @ self.poses,
+            mixture=replace(self.mixture, means=means, covariances=R @ self.mixture.covariances @ R.T),
+            moments=self.moments.moved(np.broadcast_to(motion, self.poses.shape)).recentred(means),
+            history=tuple(replace(step, poses=geometry.inverse(step.poses[cloud]) @ step.poses) for step in self.history),
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write poses.json, merged.ply, model.ply and state.npz; `coframe.load` reads them back."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        details = [{"file": name, "points": len(cloud)} for name, cloud in zip(self.names, self.clouds, strict=True)]
+        pose_files.write(
+            folder / "poses.json",
+            self.names,
+            self.poses,
+            details=details,
+            status=self.status.name.lower(),
+            iterations=self.iterations,
+            version=version("coframe"),
+        )
+        ply.write(
+            folder / "merged.ply",
+            self.merged(),
+            cloud=np.repeat(np.arange(len(self.clouds), dtype="<i4"), [len(cloud) for cloud in self.clouds]),
+            outlier_probability=np.concatenate(self.outlier_probability).astype("<f4"),
+            component=np.concatenate(self.labels).astype("<i4"),
+        )
+        ply.write(
+            folder / "model.ply",
+            self.mixture.means,
+            variance=self.mixture.variances,
+            weight=self.mixture.weights,
+            reliable=self.reliable().astype("u1"),
+        )
+        state: dict[str, Any] = {
+            "names": np.array(self.names),
+            "poses": self.poses,
+            "covariances": self.mixture.covariances,
+            "means": self.mixture.means,
+            "weights": self.mixture.weights,
+            "outlier_density": self.mixture.outlier_density,
+            "about": self.moments.about,
+            "mass": self.moments.mass,
+            "first": self.moments.first,
+            "second": self.moments.second,
+            "points": self.moments.points,
+            "history_poses": np.array([step.poses for step in self.history]),
+            "history": np.array([[step.number, step.log_likelihood, step.step] for step in self.history]).reshape(-1, 3),
+            "status": self.status.name,
+        }
+        with atomic(folder / "state.npz") as temporary:
+            np.savez_compressed(temporary, **state)
+        return folder
+
+
+def load(folder: str | os.PathLike[str]) -> Registration:
+    """The registration that `Registration.save` wrote to a folder."""
+    folder = Path(folder)
+    for name in ("state.npz", "merged.ply"):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: expected a folder written by coframe, found no {name} in it")
+    with np.load(folder / "state.npz", allow_pickle=False) as state:
+        s = {key: state[key] for key in state.files}
+    poses = s["poses"]
+    vertices = ply.read(folder / "merged.ply")
+    D = poses.shape[1] - 1
+    points = np.stack([np.asarray(vertices[axis], float) for axis in "xyz"[:D]], 1)
+    parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
+    return Registration(
+        clouds=tuple(geometry.transform(back, points[part]) for back, part in zip(geometry.inverse(poses), parts, strict=True)),
+        names=tuple(s["names"].tolist()),
+        poses=poses,
+        mixture=Mixture(s["means"], s["covariances"], s["weights"], float(s["outlier_density"])),
+        moments=Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
+        outlier_probability=tuple(np.asarray(vertices["outlier_probability"][part], float) for part in parts),
+        labels=tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
+        history=tuple(
+            Iteration(int(number), log_likelihood, step, pose)
+            for (number, log_likelihood, step), pose in zip(s["history"], s["history_poses"], strict=True)
+        ),
+        status=Status[str(s["status"])],
+    )
+
+
+def in_user_units(
+    fit: Fit,
+    assignments: Sequence[Assignment],
+    clouds: Sequence[Float[Array, "_ D"]],
+    names: Sequence[str],
+    frames: Frames,
+    origin: Float[Array, " D"],
+) -> Registration:
+    """A fit of centred and scaled clouds as the user's result."""
+    points = float(fit.moments.points.sum())
+    return Registration(
+        clouds=tuple(clouds),
+        names=tuple(names),
+        poses=frames.leave_poses(fit.poses, origin),
+        mixture=frames.leave_mixture(fit.mixture, origin),
+        moments=frames.leave_moments(fit.moments, origin),
+        outlier_probability=tuple(fit.mixture.outlier_density / each.density for each in assignments),
+        labels=tuple(each.label for each in assignments),
+        history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
+        status=fit.status,
+    )

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Where EM begins: poses, means and variances."""

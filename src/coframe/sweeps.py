@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""Ways to sum the moments of all clouds. The EM loop does not know which one it has.
+
+A sweep is cut into tasks by the sizes of the clouds alone, each task has its own sums, and these are added in the order of the
+tasks: the result has the same bits for any number of threads.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import DTypeLike
+
+from coframe import geometry, kernels
+from coframe.arrays import Array
+from coframe.estep import TOLERANCE, Cloud, Components
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+
+TASKS = 64  # pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum quickly
+SMALLEST_TASK = 1024  # points
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What an E-step says of each point of one cloud."""
+
+    density: Float[Array, " N"]  # of the whole mixture at the point, uniform class included
+    label: Int[Array, " N"]  # the most probable component, -1 for the uniform class
+
+
+class Sweep:
+    """All clouds on this machine's threads. `pairs` counts the point-component pairs that the last sweep evaluated."""
+
+    def __init__(
+        self,
+        clouds: Sequence[Cloud],
+        *,
+        threads: int | None = None,
+        dtype: DTypeLike = np.float64,
+        tolerance: float | None = TOLERANCE,
+    ) -> None:
+        self.clouds = list(clouds)
+        self.threads = available_cores() if threads is None else threads
+        self.dtype = np.dtype(dtype)
+        self.tolerance = -1.0 if tolerance is None else tolerance  # the kernel's word for "skip nothing"
+        self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
+        self.pairs = 0
+        size = max(SMALLEST_TASK, -(-sum(map(len, self.clouds)) // TASKS))
+        size = -(-size // kernels.LEAF) * kernels.LEAF
+        self._tasks = [
+            (j, start, min(start + size, len(cloud)))
+            for j, cloud in enumerate(self.clouds)
+            for start in range(0, len(cloud), size)
+        ]
+        self._sums = np.empty((0, 0, 0))  # kept between sweeps: fresh pages cost more than the sums
+
+    def moments(
+        self,
+        poses: Float[Array, "M D1 D1"],
+        mixture: Mixture,
+        *,
+        weights: Float[Array, "M K"] | None = None,
+        full: bool | None = None,
+    ) -> tuple[Moments, Float[Array, " M"]]:
+        """The moments of every cloud under its pose, stacked, and the log-likelihood of every cloud.
+
+        `weights` gives each cloud priors of its own. `full` asks for second moments as matrices even of spheres.
+        """
+        full = not mixture.spherical if full is None else full
+        components = Components.of(mixture, full)
+        self._run(poses, mixture, components, weights)
+        M, (K, D) = len(self.clouds), mixture.means.shape
+        mass, first, second = np.empty((M, K)), np.empty((M, K, D)), np.empty((M, K, D * D if full else 1))
+        bounds = np.searchsorted([j for j, _, _ in self._tasks], np.arange(M + 1))
+
+        def collect(j: int) -> None:
+            kernels.collect(self._sums[bounds[j] : bounds[j + 1]], components.order, mass[j], first[j], second[j])
+
+        self._map(collect, M)
+        second = second.reshape((M, K, D, D) if full else (M, K))
+        return Moments(mixture.means, mass, first, second, self.points), self._log_likelihood(bounds)
+
+    def assign(
+        self, poses: Float[Array, "M D1 D1"], mixture: Mixture, *, weights: Float[Array, "M K"] | None = None
+    ) -> list[Assignment]:
+        """Each point's density under the mixture and its most probable component."""
+        components = Components.of(mixture, not mixture.spherical)
+        raw = [(np.empty(len(cloud)), np.empty(len(cloud), np.int64)) for cloud in self.clouds]
+        self._run(poses, mixture, components, weights, raw)
+        names = np.concatenate([components.order, [-1]])  # kernel index -> component; -1 picks the last entry
+        return [
+            Assignment(cloud.restored(density), cloud.restored(names[label]))
+            for cloud, (density, label) in zip(self.clouds, raw, strict=True)
+        ]
+
+    def _run(
+        self,
+        poses: Array,
+        mixture: Mixture,
+        components: Components,
+        weights: Array | None,
+        points: list[tuple[Array, Array]] | None = None,
+    ) -> None:
+        D = mixture.dimension
+        rows = kernels.FULL_ROWS if components.full else kernels.SPHERE_ROWS
+        sums = kernels.FULL_SUMS if components.full else kernels.SPHERE_SUMS
+        shape = (len(self._tasks), components.geometry.shape[1], sums)
+        if self._sums.shape != shape:
+            self._sums = np.empty(shape)
+        R, t = np.tile(np.eye(3), (len(poses), 1, 1)), np.zeros((len(poses), 3))
+        R[:, :D, :D], t[:, :D] = geometry.rotation(poses), geometry.translation(poses)
+        shared = components.weighted(mixture.weights) if weights is None else None
+        self._results = [(0.0, 0)] * len(self._tasks)
+        nothing = np.empty(0), np.empty(0, np.int64)
+
+        def task(i: int) -> None:
+            j, start, stop = self._tasks[i]
+            log_weight, boxes = shared or components.weighted(weights[j])  # type: ignore[index]
+            density, label = points[j] if points else nothing
+            self._sums[i] = 0
+            self._results[i] = kernels.sweep(
+                self.clouds[j].rows, R[j], t[j], components.geometry, components.spread, components.stiffest, boxes,
+                log_weight, self.tolerance, mixture.outlier_density, start, stop,
+                _scratch(rows + 4 + sums, shape[1], self.dtype), self._sums[i], density, label,
+            )  # fmt: skip
+
+        self._map(task, len(self._tasks))
+        self.pairs = sum(pairs for _, pairs in self._results)
+
+    def _log_likelihood(self, bounds: Array) -> Float[Array, " M"]:
+        each = np.array([log_likelihood for log_likelihood, _ in self._results])
+        return np.array([each[a:b].sum() for a, b in itertools.pairwise(bounds)])
+
+    def _map(self, task: Callable[[int], None], count: int) -> None:
+        """Run the tasks on the threads, each taking the next one when it is free."""
+        take = itertools.count().__next__
+
+        def work(_: int) -> None:
+            while (i := take()) < count:
+                task(i)
+
+        threads = min(self.threads, count)
+        if threads == 1:
+            work(0)
+        else:
+            list(_pool(self.threads).map(work, range(threads)))
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="coframe")
+
+
+def _scratch(rows: int, columns: int, dtype: np.dtype) -> Array:
+    """Uninitialised working rows, aligned to 64 bytes, their stride kept off the powers of two that fight for one L1 set."""
+    size = dtype.itemsize
+    stride = (((columns + 16) * size + 511) // 512 * 512 + 320) // size
+    raw = np.empty(rows * stride + 64 // size, dtype)
+    offset = (-raw.ctypes.data % 64) // size
+    return raw[offset : offset + rows * stride].reshape(rows, stride)
