@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""Bring many overlapping point clouds into one common frame, jointly.
+
+Pose j carries cloud j into the common frame: x = R v + t. Points are rows, variances are variances, units are yours.
+"""
+
+from importlib.metadata import version
+
+from coframe import estep, metrics, paper, simulate, start
+from coframe.clouds import InputError
+from coframe.em import Iteration, Status
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+from coframe.result import Registration, load
+
+__version__ = version("coframe")
+
+__all__ = [
+    "InputError",
+    "Iteration",
+    "Mixture",
+    "Moments",
+    "Registration",
+    "Status",
+    "estep",
+    "load",
+    "metrics",
+    "paper",
+    "simulate",
+    "start",
+]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The door: clouds are checked here once, then centred and scaled. Everything behind it assumes good input."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class InputError(ValueError):
     """What came in cannot be used; the message names it, says what was expected and what was found."""
 
 
-def as_clouds(clouds: Sequence[Any], *, names: Sequence[str] | None = None) -> list[Float[Array, "N D"]]:
+def as_clouds(clouds: Iterable[Any], *, names: Sequence[str] | None = None) -> list[Float[Array, "_ D"]]:
     """The clouds as float64 arrays (N_j, D), or an `InputError` in one sentence.
 
     A cloud is an array-like of shape (N, 2) or (N, 3), or anything with `.points` or `.vertices`. `names` appear in messages.
@@ -80,7 +80,7 @@ def _described(value: Any) -> str:
     return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
 
 
-def _check_alike(clouds: list[Float[Array, "N D"]], names: list[str]) -> None:
+def _check_alike(clouds: list[Float[Array, "_ D"]], names: list[str]) -> None:
     for cloud, name in zip(clouds, names, strict=True):
         if cloud.shape[1] != clouds[0].shape[1]:
             raise InputError(
@@ -109,11 +109,11 @@ class Frames:
     scale: float  # user units per internal unit
 
     @classmethod
-    def of(cls, clouds: Sequence[Float[Array, "N D"]]) -> "Frames":
+    def of(cls, clouds: Sequence[Float[Array, "_ D"]]) -> "Frames":
         """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
         return cls(np.array([np.median(cloud, axis=0) for cloud in clouds]), max(map(extent, clouds)))
 
-    def enter(self, clouds: Sequence[Float[Array, "N D"]]) -> list[Float[Array, "N D"]]:
+    def enter(self, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, "_ D"]]:
         """Clouds in internal coordinates."""
         return [(cloud - centre) / self.scale for cloud, centre in zip(clouds, self.centres, strict=True)]
 

@@ -4,7 +4,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -51,18 +50,10 @@ class Fit:
     status: Status
 
 
-class Expectation(Protocol):
-    """An E-step over all clouds: the moments of every cloud and its log-likelihood."""
-
-    def __call__(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> tuple[Moments, Float[Array, " M"]]: ...
-
-
-class Maximization(Protocol):
-    """An M-step: new poses, the moments moved along, and a new mixture."""
-
-    def __call__(
-        self, moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture
-    ) -> tuple[Float[Array, "M D1 D1"], Moments, Mixture]: ...
+# An E-step over all clouds: poses and mixture -> the moments of every cloud, and its log-likelihood.
+Expectation = Callable[[Array, Mixture], tuple[Moments, Array]]
+# An M-step: moments, poses and mixture -> new poses, the moments moved along, and a new mixture.
+Maximization = Callable[[Moments, Array, Mixture], tuple[Array, Moments, Mixture]]
 
 
 def carry_on(iteration: Iteration) -> bool:

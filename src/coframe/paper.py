@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """JRMPC-B as published and as the authors run it, on the same kernels as everything else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from coframe.sweeps import Sweep
 
 
 def batch(
-    clouds: Sequence[Any],
+    clouds: Iterable[Any],
     means: Float[Array, "K D"],
     *,
     variances: Float[Array, " K"] | float | None = None,
@@ -71,18 +71,17 @@ def batch(
     )
     step = partial(maximization, gamma=gamma, floor=epsilon / frames.scale**2, update_priors=update_priors)
     poses, mixture = frames.enter_poses(poses, origin), frames.enter_mixture(mixture, origin)
-    history: tuple[Iteration, ...] = ()
-    if fixed := min(fixed_variances, iterations):
-        fit = phase(partial(step, update_variances=False), poses, mixture, iterations=fixed)
-        poses, mixture, history = fit.poses, fit.mixture, fit.history
-    fit = phase(
-        partial(step, update_variances=True),
-        poses,
-        mixture,
-        iterations=iterations - fixed,
-        tolerance=tolerance,
-        history=history,
-    )
+    fixed = min(fixed_variances, iterations)
+    fit = phase(partial(step, update_variances=False), poses, mixture, iterations=fixed)
+    if fit.status is not em.Status.STOPPED:
+        fit = phase(
+            partial(step, update_variances=True),
+            fit.poses,
+            fit.mixture,
+            iterations=iterations - fixed,
+            tolerance=tolerance,
+            history=fit.history,
+        )
     names = [f"cloud {j}" for j in range(len(clouds))]
     return in_user_units(fit, sweep.assign(fit.poses, fit.mixture), clouds, names, frames, origin)
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Imports go one way: a module imports only from modules above it in this list."""
+
+import ast
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import coframe
+
+LAYERS = [
+    "arrays",
+    "geometry",
+    "mixture moments metrics",
+    "clouds kernels simulate",
+    "estep mstep io.files",
+    "sweeps em io.ply io.poses",
+    "result start.poses start.means start.scale",
+    "paper",
+    "cli",
+]
+ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}
+FOLDER = Path(coframe.__file__).parent
+MODULES = sorted(module.name for module in pkgutil.walk_packages(coframe.__path__, "coframe.") if not module.ispkg)
+
+
+def imported(module: str) -> set[str]:
+    path = FOLDER / Path(*module.split(".")[1:]).with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found & set(MODULES)
+
+
+def test_every_module_has_its_place() -> None:
+    assert set(ROW) == set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_only_from_above(module: str) -> None:
+    assert {name for name in imported(module) if ROW[name] >= ROW[module]} == set()
