@@ -14,7 +14,7 @@ LAYERS = [
     "geometry",
     "mixture moments metrics",
     "clouds kernels simulate",
-    "estep mstep io.files",
+    "estep mstep joint io.files",
     "sweeps em io.ply io.poses",
     "result start.poses start.means start.scale",
     "paper",

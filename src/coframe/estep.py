@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import logsumexp
 
 from coframe import kernels
 from coframe.arrays import Array
@@ -34,7 +33,8 @@ def posteriors(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N
     with np.errstate(divide="ignore"):
         outlier = np.full((len(points), 1), np.log(mixture.outlier_density))
     terms = np.concatenate([log_densities(points, mixture), outlier], 1)
-    return np.exp(terms - logsumexp(terms, axis=1, keepdims=True))
+    alpha = np.exp(terms - terms.max(1, keepdims=True))
+    return alpha / alpha.sum(1, keepdims=True)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def log(poses: Float[Array, "*B D1 D1"]) -> Float[Array, "*B P"]:
 
 def angle(R: Float[Array, "*B D D"]) -> Float[Array, "*B"]:
     """The angle of a rotation in radians, accurate for small angles."""
-    return np.linalg.norm(log_rotation(R), axis=-1)
+    return np.asarray(np.linalg.norm(log_rotation(R), axis=-1))
 
 
 def nearest_rotation(A: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:
@@ -95,12 +95,10 @@ def procrustes(
 ) -> Float[Array, "*B D1 D1"]:
     """The motion that carries `source` onto `target` with the least weighted sum of squared distances (Umeyama)."""
     total = np.maximum(weights.sum(-1, keepdims=True), np.finfo(float).tiny)
-    share = weights / total
-    source_mean = np.einsum("...k,...kd->...d", share, source)
-    target_mean = np.einsum("...k,kd->...d", share, target)
-    a, b = source - source_mean[..., None, :], target - target_mean[..., None, :]
-    R = nearest_rotation(np.einsum("...k,...ki,...kj->...ij", share, b, a))
-    return pose(R, target_mean - np.einsum("...ij,...j->...i", R, source_mean))
+    share = (weights / total)[..., None, :]
+    source_mean, target_mean = share @ source, share @ target
+    R = nearest_rotation((np.swapaxes(target - target_mean, -1, -2) * share) @ (source - source_mean))
+    return pose(R, (target_mean - source_mean @ np.swapaxes(R, -1, -2))[..., 0, :])
 
 
 def random_rotation(rng: np.random.Generator, dimension: int, degrees: float = 180.0) -> Float[Array, "D D"]:

@@ -29,7 +29,7 @@ FULL_ROWS = 10  # x, y, z, six coefficients of the quadratic form in base 2, log
 SPHERE_SUMS = 5  # sum a, sum a (x - mu) (3), sum a |x - mu|^2
 FULL_SUMS = 10  # sum a, sum a (x - mu) (3), sum a (x - mu)(x - mu)^T (6: xx xy xz yy yz zz)
 
-NOTHING = -1e5  # log2 of a density that is zero in every float format
+NOTHING = -1e30  # log2 of a density that is zero beside any other
 
 # `reassoc` lets LLVM vectorise the sums; the inputs are finite by construction.
 FAST = {"contract", "nsz", "arcp", "reassoc", "nnan", "ninf"}
@@ -175,7 +175,7 @@ def _peaks(n, full, C, p, shift):
     """shift[b] = the largest exponent at point b, so that without a uniform class nothing underflows to 0 / 0."""
     for b in range(4):
         x, y, z = p[0, b], p[1, b], p[2, b]
-        best = p.dtype.type(-1e30)
+        best = p.dtype.type(-3e38)
         if full:
             for k in range(n):
                 dx, dy, dz = x - C[0, k], y - C[1, k], z - C[2, k]
@@ -237,6 +237,23 @@ def _add_centred(n, full, beta, a, p, C, S):
                 S[2, k] += v * dy
                 S[3, k] += v * dz
                 S[4, k] += v * (dx * dx + dy * dy + dz * dz)
+
+
+def accumulate(n, full, beta, a, p, C, S):
+    """Add four points to the sums: about the block's centre in double precision, about the means in single."""
+
+
+@overload(accumulate)
+def _accumulate(n, full, beta, a, p, C, S):
+    if beta.dtype == types.float32:
+        return lambda n, full, beta, a, p, C, S: _add_centred(n, full, beta, a, p, C, S)
+
+    def about_block_centre(n, full, beta, a, p, C, S):
+        _add_five(n, beta, a, S, 0)
+        if full:
+            _add_five(n, beta, a, S, 5)
+
+    return about_block_centre
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -419,12 +436,7 @@ def sweep(V, R, t, components, spread, stiffest, boxes, log_weight, tolerance, c
                         if beta[b, k] > best:
                             best, where = beta[b, k], index[k]
                     label[s + i] = where
-            if centred:
-                _add_centred(padded, full, beta, a, p, C, S)
-            else:
-                _add_five(padded, beta, a, S, 0)
-                if full:
-                    _add_five(padded, beta, a, S, 5)
+            accumulate(padded, full, beta, a, p, C, S)
         _scatter(n, full, centred, index, C, S, sums)
     return loglik, pairs
 
@@ -511,25 +523,127 @@ def kd_order(points):
 @njit(nogil=True, cache=True)
 def collect(sums, order, mass, first, second):
     """Add up the tasks' sums (T, Kp, S) of one cloud, in their order, and lay them out as moments in the mixture's order."""
-    D = first.shape[1]
-    full = sums.shape[2] == FULL_SUMS
-    s = np.empty(sums.shape[2])
+    tasks, D, full = sums.shape[0], first.shape[1], sums.shape[2] == FULL_SUMS
     for i in range(order.shape[0]):
         k = order[i]
-        s[:] = sums[0, i]
-        for task in range(1, sums.shape[0]):
-            for r in range(s.shape[0]):
-                s[r] += sums[task, i, r]
-        mass[k] = s[0]
+        mass[k] = _total(sums, tasks, i, 0)
         for d in range(D):
-            first[k, d] = s[1 + d]
+            first[k, d] = _total(sums, tasks, i, 1 + d)
         if full:
-            r = 4
-            for d in range(3):
-                for e in range(d, 3):
-                    if e < D:
-                        second[k, d * D + e] = s[r]
-                        second[k, e * D + d] = s[r]
-                    r += 1
+            for d in range(D):
+                for e in range(d, D):
+                    v = _total(sums, tasks, i, 4 + 3 * d - d * (d + 1) // 2 + e)
+                    second[k, d * D + e] = v
+                    second[k, e * D + d] = v
         else:
-            second[k, 0] = s[4]
+            second[k, 0] = _total(sums, tasks, i, 4)
+
+
+@njit
+def _total(sums, tasks, i, r):
+    v = sums[0, i, r]
+    for task in range(1, tasks):
+        v += sums[task, i, r]
+    return v
+
+
+@njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
+def joint_system(mass, first, second, arm, precisions, H, g):
+    """The normal equations of `joint.poses`: gradient g (6M,) and Gauss-Newton matrix H (6M, 6M) of -Q, means profiled out.
+
+    mass (M, K), first (M, K, 3), second (M, K, 3, 3) are moments about the means; arm (K, 3) leads from the centre of rotation
+    to the means. A component adds blocks only for the clouds that see it, which is what keeps many clouds cheap.
+    """
+    M, K = mass.shape
+    B = np.empty((M, 3, 6))
+    seen = np.empty(M, np.int64)
+    for k in range(K):
+        A = d0 = d1 = d2 = 0.0
+        for j in range(M):
+            A += mass[j, k]
+            d0 += first[j, k, 0]
+            d1 += first[j, k, 1]
+            d2 += first[j, k, 2]
+        if A <= 0:
+            continue
+        d0, d1, d2 = d0 / A, d1 / A, d2 / A  # where the profiled mean lies, seen from the old one
+        xx, xy, xz = precisions[k, 0, 0], precisions[k, 0, 1], precisions[k, 0, 2]
+        yy, yz, zz = precisions[k, 1, 1], precisions[k, 1, 2], precisions[k, 2, 2]
+        l00 = math.sqrt(xx)  # P = L L^T
+        l10, l20 = xy / l00, xz / l00
+        l11 = math.sqrt(yy - l10 * l10)
+        l21 = (yz - l10 * l20) / l11
+        l22 = math.sqrt(zz - l20 * l20 - l21 * l21)
+        e0, e1, e2 = arm[k, 0], arm[k, 1], arm[k, 2]
+        n = 0
+        for j in range(M):
+            a = mass[j, k]
+            if a <= 1e-9 * A:
+                continue
+            b0, b1, b2 = first[j, k, 0], first[j, k, 1], first[j, k, 2]
+            C = second[j, k]
+            r0, r1, r2 = a * e0 + b0, a * e1 + b1, a * e2 + b2  # sum of alpha r, r the arm of a point
+            # Second moments of the arms, sum alpha r r^T.
+            qxx = C[0, 0] + e0 * (r0 + b0)
+            qyy = C[1, 1] + e1 * (r1 + b1)
+            qzz = C[2, 2] + e2 * (r2 + b2)
+            qxy = C[0, 1] + e0 * r1 + b0 * e1
+            qxz = C[0, 2] + e0 * r2 + b0 * e2
+            qyz = C[1, 2] + e1 * r2 + b1 * e2
+            # The gradient: torque sum r x P (y - d), and force sum P (y - d).
+            f0, f1, f2 = b0 - a * d0, b1 - a * d1, b2 - a * d2
+            p0, p1, p2 = xx * f0 + xy * f1 + xz * f2, xy * f0 + yy * f1 + yz * f2, xz * f0 + yz * f1 + zz * f2
+            # S = sum alpha (y - d) r^T, row by row
+            s00, s01, s02 = f0 * e0 + C[0, 0] - d0 * b0, f0 * e1 + C[0, 1] - d0 * b1, f0 * e2 + C[0, 2] - d0 * b2
+            s10, s11, s12 = f1 * e0 + C[1, 0] - d1 * b0, f1 * e1 + C[1, 1] - d1 * b1, f1 * e2 + C[1, 2] - d1 * b2
+            s20, s21, s22 = f2 * e0 + C[2, 0] - d2 * b0, f2 * e1 + C[2, 1] - d2 * b1, f2 * e2 + C[2, 2] - d2 * b2
+            i = 6 * j
+            g[i] += (xz * s01 + yz * s11 + zz * s21) - (xy * s02 + yy * s12 + yz * s22)
+            g[i + 1] += (xx * s02 + xy * s12 + xz * s22) - (xz * s00 + yz * s10 + zz * s20)
+            g[i + 2] += (xy * s00 + yy * s10 + yz * s20) - (xx * s01 + xy * s11 + xz * s21)
+            g[i + 3] += p0
+            g[i + 4] += p1
+            g[i + 5] += p2
+            # The cloud's own block: sum alpha J^T P J with J = [-[r]x, I].
+            H[i, i] += yy * qzz - 2 * yz * qyz + zz * qyy
+            H[i + 1, i + 1] += xx * qzz - 2 * xz * qxz + zz * qxx
+            H[i + 2, i + 2] += xx * qyy - 2 * xy * qxy + yy * qxx
+            H[i, i + 1] += yz * qxz + xz * qyz - xy * qzz - zz * qxy
+            H[i, i + 2] += xy * qyz + yz * qxy - yy * qxz - xz * qyy
+            H[i + 1, i + 2] += xy * qxz + xz * qxy - xx * qyz - yz * qxx
+            H[i, i + 3] += r1 * xz - r2 * xy
+            H[i, i + 4] += r1 * yz - r2 * yy
+            H[i, i + 5] += r1 * zz - r2 * yz
+            H[i + 1, i + 3] += r2 * xx - r0 * xz
+            H[i + 1, i + 4] += r2 * xy - r0 * yz
+            H[i + 1, i + 5] += r2 * xz - r0 * zz
+            H[i + 2, i + 3] += r0 * xy - r1 * xx
+            H[i + 2, i + 4] += r0 * yy - r1 * xy
+            H[i + 2, i + 5] += r0 * yz - r1 * xz
+            H[i + 3, i + 3] += a * xx
+            H[i + 3, i + 4] += a * xy
+            H[i + 3, i + 5] += a * xz
+            H[i + 4, i + 4] += a * yy
+            H[i + 4, i + 5] += a * yz
+            H[i + 5, i + 5] += a * zz
+            # L^T sum alpha J, for what the shared mean takes back.
+            c = B[n]
+            c[0, 0], c[0, 1], c[0, 2] = l20 * r1 - l10 * r2, l00 * r2 - l20 * r0, l10 * r0 - l00 * r1
+            c[1, 0], c[1, 1], c[1, 2] = l21 * r1 - l11 * r2, -l21 * r0, l11 * r0
+            c[2, 0], c[2, 1], c[2, 2] = l22 * r1, -l22 * r0, 0.0
+            c[0, 3], c[0, 4], c[0, 5] = a * l00, a * l10, a * l20
+            c[1, 3], c[1, 4], c[1, 5] = 0.0, a * l11, a * l21
+            c[2, 3], c[2, 4], c[2, 5] = 0.0, 0.0, a * l22
+            seen[n] = j
+            n += 1
+        w = 1 / A
+        for p in range(n):
+            for q in range(p, n):
+                for r in range(6):
+                    u0, u1, u2 = B[p, 0, r] * w, B[p, 1, r] * w, B[p, 2, r] * w
+                    for s in range(6):
+                        H[6 * seen[p] + r, 6 * seen[q] + s] -= u0 * B[q, 0, s] + u1 * B[q, 1, s] + u2 * B[q, 2, s]
+    # Only the upper triangle was built.
+    for i in range(6 * M):
+        for j in range(i):
+            H[i, j] = H[j, i]

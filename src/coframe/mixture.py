@@ -45,12 +45,14 @@ class Mixture:
     @cached_property
     def variances(self) -> Float[Array, " K"]:
         """Variance per coordinate, trace(Sigma_k) / D; the paper's sigma_k when the covariances are spheres."""
+        if self.spherical:  # to the last bit, which a mean of three equal numbers need not give
+            return self.covariances[:, 0, 0]
         return np.trace(self.covariances, axis1=1, axis2=2) / self.dimension
 
     @cached_property
     def spherical(self) -> bool:
         """Whether every covariance is exactly a multiple of the identity."""
-        return np.array_equal(self.covariances, self.variances[:, None, None] * np.eye(self.dimension))
+        return np.array_equal(self.covariances, self.covariances[:, :1, :1] * np.eye(self.dimension))
 
     @cached_property
     def log_peaks(self) -> Float[Array, " K"]:

@@ -49,7 +49,7 @@ class Moments:
             self.mass + sign * other.mass,
             self.first + sign * other.first,
             self.second + sign * other.second,
-            self.points + sign * other.points,
+            np.asarray(self.points + sign * other.points),
         )
 
     def __getitem__(self, cloud: int) -> "Moments":
@@ -68,10 +68,14 @@ class Moments:
 
     def moved(self, poses: Float[Array, "*B D1 D1"]) -> "Moments":
         """The moments of the same points after x -> R x + t, one motion per cloud of a stack. No point is touched."""
-        R, t = geometry.rotation(poses)[..., None, :, :], geometry.translation(poses)[..., None, :]
-        first = (R @ self.first[..., None])[..., 0]
-        second = R @ self.second @ np.swapaxes(R, -1, -2) if self.full else self.second
-        return self._shifted(self.about, first, second, (R @ self.about[..., None])[..., 0] + t - self.about)
+        R, t = geometry.rotation(poses), geometry.translation(poses)[..., None, :]
+        Rt = np.swapaxes(R, -1, -2)
+        second = self.second
+        if self.full:  # R C R^T as one matrix product per cloud: vec(R C R^T) = (R x R) vec(C)
+            D = R.shape[-1]
+            RR = np.einsum("...ij,...kl->...ikjl", R, R).reshape(*R.shape[:-2], D * D, D * D)
+            second = (second.reshape(*second.shape[:-2], D * D) @ np.swapaxes(RR, -1, -2)).reshape(second.shape)
+        return self._shifted(self.about, self.first @ Rt, second, self.about @ Rt + t - self.about)
 
     def _shifted(self, about: Array, first: Array, second: Array, offset: Array) -> "Moments":
         """Sums about points that lie `offset` further back: sum a (y + offset), sum a (y + offset)(y + offset)^T."""

@@ -186,8 +186,14 @@ def in_user_units(
         poses=frames.leave_poses(fit.poses, origin),
         mixture=frames.leave_mixture(fit.mixture, origin),
         moments=frames.leave_moments(fit.moments, origin),
-        outlier_probability=tuple(fit.mixture.outlier_density / each.density for each in assignments),
+        outlier_probability=tuple(_outlier_probability(each, fit.mixture) for each in assignments),
         labels=tuple(each.label for each in assignments),
         history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
         status=fit.status,
     )
+
+
+def _outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:
+    if mixture.outlier_density == 0:  # far points have density 0 as well
+        return np.zeros(len(assignment.density))
+    return mixture.outlier_density / assignment.density

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Shapes are checked in tests, and only there; third-party data is found here."""
+
+import importlib.util
+import os
+import pkgutil
+import sys
+from functools import partial
+from pathlib import Path
+
+import hypothesis
+import jaxtyping
+import pytest
+
+# Every module but `kernels`, which Numba compiles. Listed without importing: a module imported before the hook stays unchecked.
+assert not any(name.startswith("coframe.") for name in sys.modules), "coframe was imported before its shapes could be checked"
+_package = importlib.util.find_spec("coframe")
+assert _package is not None, "coframe is not installed: pip install -e '.[dev]'"
+_modules = {module.name for module in pkgutil.iter_modules(_package.submodule_search_locations)} - {"kernels"}
+jaxtyping.install_import_hook([f"coframe.{name}" for name in sorted(_modules)], "beartype.beartype")
+
+hypothesis.settings.register_profile("coframe", deadline=None, derandomize=True, database=None, max_examples=50)
+hypothesis.settings.load_profile("coframe")
+
+DATA = Path(os.environ.get("COFRAME_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+REFERENCE = Path(os.environ.get("COFRAME_REFERENCE") or DATA.parent / "reference")
+
+
+def _found(folder: Path, variable: str, name: str) -> Path:
+    path = folder / name
+    if not path.exists():
+        pytest.skip(f"{name} is not in {folder}; set {variable} to the folder that holds it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data():
+    """data("jrmpc_synthetic") is the path of that third-party set; the test skips where there is none."""
+    return partial(_found, DATA, "COFRAME_DATA")
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """The same for the stored output of other programs."""
+    return partial(_found, REFERENCE, "COFRAME_REFERENCE")

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""The loop: what must hold of any run, whatever the numbers."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scenes import Scene, blobs, random_poses, relative, scene, views
+
+from coframe import em, geometry, mstep, paper
+from coframe.em import Status
+from coframe.mixture import Mixture
+
+each_dimension = pytest.mark.parametrize("D", [2, 3])
+paper_step = partial(paper.maximization, gamma=0.1, floor=0.0, update_priors=True, update_variances=True)
+
+
+def run(s, *, step=paper_step, iterations=35, radius=1.0, sweep_options=None, **options):
+    expect = s.sweep(**(sweep_options or {})).moments
+    return em.batch(expect, step, s.poses, s.mixture, radius=radius, iterations=iterations, **options)
+
+
+@each_dimension
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("outliers", [0.0, 0.02], ids=["no outlier class", "outliers"])
+@pytest.mark.parametrize(("update_priors", "update_variances"), [(False, True), (True, True), (True, False)])
+def test_likelihood_never_falls(D, seed, outliers, update_priors, update_variances):
+    """A theorem for the paper's steps with epsilon = 0: each is the maximum of the expected likelihood in its own parameters.
+
+    (epsilon > 0 adds to the maximising variance, which is then not the maximiser, and the theorem is lost.)
+    """
+    rng = np.random.default_rng([seed, D])
+    clouds, _ = views(D, seed=seed)
+    gamma = 0.1 if outliers else 0.0
+    mixture = Mixture.spheres(rng.uniform(-1, 1, (6, D)), rng.uniform(0.1, 0.5, 6), np.full(6, 1 / (1 + gamma) / 6), outliers)
+    s = Scene(clouds, random_poses(rng, 3, D, shift=0.2), mixture)
+    step = partial(paper_step, gamma=gamma, update_priors=update_priors, update_variances=update_variances)
+    fit = run(s, step=step, sweep_options={"tolerance": None})
+    likelihoods = np.array([i.log_likelihood for i in fit.history] + [fit.log_likelihood.sum()])
+    assert np.diff(likelihoods).min() >= -1e-11 * np.abs(likelihoods).max()
+    assert likelihoods[-1] > likelihoods[0] + 1  # a run that goes nowhere would pass as well
+
+
+@each_dimension
+@pytest.mark.parametrize("seed", range(2))
+def test_likelihood_never_falls_with_full_covariances(D, seed):
+    """The mixture alone: the paper's pose step is exact for spheres only."""
+    s = scene(D, K=5, full=True, sizes=(150, 100), seed=seed)
+    s = replace(s, mixture=replace(s.mixture, weights=s.mixture.weights / s.mixture.weights.sum() / 1.1))
+
+    def step(moments, poses, mixture):
+        means = mstep.means(moments)
+        covariances = mstep.covariances(moments, means, 0.0, mixture.covariances)
+        return poses, moments, replace(mixture, means=means, covariances=covariances, weights=mstep.priors(moments, 0.1))
+
+    fit = run(s, step=step, sweep_options={"tolerance": None})
+    likelihoods = np.array([i.log_likelihood for i in fit.history])
+    assert np.diff(likelihoods).min() >= -1e-11 * np.abs(likelihoods).max()
+    assert likelihoods[-1] > likelihoods[0] + 1
+
+
+@each_dimension
+def test_rotations_stay_rotations(D):
+    fit = run(blobs(D)[0], iterations=100)
+    R = geometry.rotation(fit.poses)
+    np.testing.assert_allclose(R @ np.swapaxes(R, 1, 2), np.tile(np.eye(D), (3, 1, 1)), atol=1e-14)
+    np.testing.assert_allclose(np.linalg.det(R), 1, atol=1e-14)
+    np.testing.assert_array_equal(fit.poses[:, D], np.tile([0] * D + [1], (3, 1)))
+
+
+@each_dimension
+def test_settles_and_says_so(D):
+    easy, _ = blobs(D)
+    fit = run(easy, iterations=500, tolerance=1e-5)
+    assert fit.status is Status.CONVERGED
+    n = len(fit.history)
+    assert 5 < n < 500
+    assert fit.history[-1].step < 1e-5
+    gains = np.diff([i.log_likelihood for i in fit.history]) / fit.moments.points.sum()
+    calm = [gain < 1e-5 and i.step < 1e-5 for gain, i in zip(gains, fit.history[1:], strict=True)]
+    assert calm.index(True) == n - 3, "two calm iterations in a row, and not one more"
+    assert calm[-2:] == [True, True]
+    unhurried = run(easy, iterations=n, tolerance=0.0)
+    assert unhurried.status is Status.ITERATION_LIMIT
+    np.testing.assert_array_equal(unhurried.poses, fit.poses)
+    assert "more iterations" in Status.ITERATION_LIMIT.value
+
+
+@each_dimension
+def test_poses_that_have_settled_are_right(D):
+    easy, truth = blobs(D)
+    fit = run(easy, iterations=200, tolerance=1e-6)
+    error = geometry.log(geometry.inverse(relative(truth)) @ relative(fit.poses))
+    assert np.abs(error).max() < 0.01  # noise 0.02, some twenty points a cluster
+    assert np.abs(geometry.log(relative(truth))).max() > 0.1  # where it started
+
+
+@each_dimension
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_stop_rule_and_loop_know_no_units(D, scale):
+    s, _ = blobs(D)
+    m = s.mixture
+    mixture = Mixture(m.means * scale, m.covariances * scale**2, m.weights, m.outlier_density / scale**D)
+    poses = geometry.pose(s.R, s.t * scale)
+    fit = run(s, iterations=300, tolerance=1e-5)
+    scaled = run(Scene([V * scale for V in s.clouds], poses, mixture), iterations=300, tolerance=1e-5, radius=scale)
+    assert (scaled.status, len(scaled.history)) == (Status.CONVERGED, len(fit.history))
+    np.testing.assert_allclose([i.step for i in scaled.history], [i.step for i in fit.history], rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(geometry.rotation(scaled.poses), geometry.rotation(fit.poses), atol=1e-9)
+    np.testing.assert_allclose(geometry.translation(scaled.poses) / scale, geometry.translation(fit.poses), atol=1e-9)
+
+
+@each_dimension
+def test_a_common_motion_is_no_step(D):
+    rng = np.random.default_rng(0)
+    s, _ = blobs(D)
+    common = geometry.exp(rng.normal(scale=0.01, size=geometry.degrees_of_freedom(D)))
+    assert em.largest_step(s.poses, common @ s.poses, s.mixture, 1.0) < 1e-14
+    moved = s.poses.copy()
+    moved[1, 0, D] += 0.3
+    assert em.largest_step(s.poses, moved, s.mixture, 2.0) == pytest.approx(0.3 * (2 / 3) / 2)
+
+
+@each_dimension
+def test_history_is_complete_and_the_callback_sees_it_all(D):
+    (s, _), seen = blobs(D), []
+    fit = run(s, iterations=6, on_iteration=seen.append)
+    assert tuple(seen) == fit.history
+    assert [i.number for i in fit.history] == list(range(6))
+    np.testing.assert_array_equal(fit.history[-1].poses, fit.poses)
+    moments, log_likelihood = s.sweep().moments(fit.poses, fit.mixture)
+    np.testing.assert_array_equal(fit.moments.mass, moments.mass)
+    np.testing.assert_array_equal(fit.log_likelihood, log_likelihood)
+    shorter = run(s, iterations=4)
+    np.testing.assert_array_equal(shorter.poses, fit.history[3].poses)
+    assert shorter.log_likelihood.sum() == fit.history[4].log_likelihood
+    continued = run(replace(s, poses=shorter.poses, mixture=shorter.mixture), iterations=2, history=shorter.history)
+    assert [(i.number, i.log_likelihood, i.step) for i in continued.history] == [
+        (i.number, i.log_likelihood, i.step) for i in fit.history
+    ]
+
+
+@each_dimension
+def test_the_callback_may_stop(D):
+    fit = run(blobs(D)[0], iterations=50, on_iteration=lambda i: i.number == 3)
+    assert fit.status is Status.STOPPED
+    assert len(fit.history) == 4
+    np.testing.assert_array_equal(fit.history[-1].poses, fit.poses)
+
+
+def test_no_iterations_is_an_e_step():
+    s, _ = blobs(3)
+    fit = run(s, iterations=0)
+    assert fit.history == ()
+    np.testing.assert_array_equal(fit.poses, s.poses)
+    np.testing.assert_array_equal(fit.moments.mass, s.sweep().moments(s.poses, s.mixture)[0].mass)
