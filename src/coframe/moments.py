@@ -32,7 +32,7 @@ class Moments:
     @property
     def outlier_mass(self) -> Float[Array, "*B"]:
         """sum_i alpha_{i,K+1}: how many points the uniform class explains."""
-        return self.points - self.mass.sum(-1)
+        return np.asarray(self.points - self.mass.sum(-1))
 
     def __add__(self, other: "Moments") -> "Moments":
         """The moments of both groups of points together."""
