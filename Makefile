@@ -1,8 +1,9 @@
 # `make demo` and `make test` do all the set-up; Python 3.11 or later and make are enough.
 PYTHON ?= python3
 BIN := .venv/bin
+PEERS := .venv-peers
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
@@ -15,9 +16,14 @@ test: .venv/installed-dev
 
 bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.estep
+	@if [ -e $(PEERS)/installed ]; then $(BIN)/python -m benchmarks.multiview; \
+	else echo; echo "For the side-by-side run with Open3D and MeshLib: make peers (over 1 GB), then make bench again."; fi
+
+# The peers are large and bring dependencies of their own, so they live apart from coframe.
+peers: $(PEERS)/installed
 
 clean:
-	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(PEERS) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -35,3 +41,10 @@ clean:
 .venv/installed-bench: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	touch .venv/installed $@
+
+# The inner .gitignore keeps Git and Ruff out of it.
+$(PEERS)/installed:
+	$(PYTHON) -m venv $(PEERS)
+	echo '*' > $(PEERS)/.gitignore
+	$(PEERS)/bin/python -m pip install --quiet open3d-cpu meshlib numpy scipy
+	touch $@

@@ -31,7 +31,7 @@ each_kernel = pytest.mark.parametrize(
 def assert_agree(scene, sweep, bound, *, priors=None, w=None, truth=None):
     """Moments, log-likelihood and per-point results of a sweep within `bound` per point (extents are about one)."""
     truth = truth or scene.oracle(priors, w)
-    moments, log_likelihood = sweep.moments(scene.poses, scene.mixture, weights=priors)
+    moments, log_likelihood = sweep.moments(scene.poses, replace(scene.mixture, visibility=priors))
     slack = {"rtol": 0, "atol": bound * truth.points.max()}
     np.testing.assert_allclose(moments.mass, truth.A, **slack)
     np.testing.assert_allclose(moments.first, truth.b, **slack)
@@ -39,7 +39,7 @@ def assert_agree(scene, sweep, bound, *, priors=None, w=None, truth=None):
     np.testing.assert_allclose(moments.points, truth.points, rtol=1e-14)
     np.testing.assert_allclose(moments.outlier_mass, truth.points - truth.A.sum(1), **slack)
     np.testing.assert_allclose(log_likelihood, truth.log_likelihood, rtol=bound, atol=bound * truth.points.max())
-    assignments = sweep.assign(scene.poses, scene.mixture, weights=priors)
+    assignments = sweep.assign(scene.poses, replace(scene.mixture, visibility=priors))
     for each, alpha, density in zip(assignments, truth.alpha, truth.density, strict=True):
         np.testing.assert_allclose(each.density, density, rtol=10 * bound, atol=1e-300)
         chosen = alpha[np.arange(len(alpha)), each.label]  # label -1 is the last column, the uniform class
@@ -221,7 +221,7 @@ def test_any_number_of_threads_gives_the_same_bits(D, full, dtype, tolerance, bo
     runs = []
     for threads in (1, 2, 3, 5, 2):
         sweep = s.sweep(threads=threads, dtype=dtype, tolerance=tolerance)
-        moments, log_likelihood = sweep.moments(s.poses, s.mixture, weights=priors)
+        moments, log_likelihood = sweep.moments(s.poses, replace(s.mixture, visibility=priors))
         points = [field for each in sweep.assign(s.poses, s.mixture) for field in (each.density, each.label)]
         runs.append(bits(moments.mass, moments.first, moments.second, log_likelihood, *points))
     assert all(run == runs[0] for run in runs)

@@ -45,7 +45,7 @@ def test_kd_order_is_a_permutation_with_split_blocks(seed, D, N, kind):
         "duplicates": np.repeat(rng.normal(size=(1, D)), N, 0),
         "grid": rng.integers(0, 3, (N, D)).astype(float),
     }[kind]
-    order = kernels.kd_order(points)
+    order = kernels.kd_order(points, kernels.LEAF)
     np.testing.assert_array_equal(np.sort(order), np.arange(N))
     _assert_split(points[order])
 
@@ -62,7 +62,9 @@ def _assert_split(points):
 def test_kd_blocks_are_compact():
     """Uniform points: blocks come near the ideal cubes of their volume, where unsorted ones span the whole cube."""
     points = np.random.default_rng(0).random((64 * kernels.LEAF, 3))
-    diagonals = np.linalg.norm(np.ptp(points[kernels.kd_order(points)].reshape(64, kernels.LEAF, 3), axis=1), axis=1)
+    diagonals = np.linalg.norm(
+        np.ptp(points[kernels.kd_order(points, kernels.LEAF)].reshape(64, kernels.LEAF, 3), axis=1), axis=1
+    )
     ideal = np.sqrt(3) / 4
     assert diagonals.max() < 1.6 * ideal
     assert diagonals.mean() < 1.1 * ideal

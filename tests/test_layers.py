@@ -16,8 +16,8 @@ LAYERS = [
     "clouds kernels simulate",
     "estep mstep joint io.files",
     "sweeps em io.ply io.poses",
-    "result start.poses start.means start.scale",
-    "paper",
+    "result start.poses start.means start.scale schedule",
+    "paper registration",
     "cli",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

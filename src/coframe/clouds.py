@@ -2,7 +2,7 @@
 """The door: clouds are checked here once, then centred and scaled. Everything behind it assumes good input."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -131,20 +131,20 @@ class Frames:
 
     def enter_mixture(self, mixture: Mixture, origin: Float[Array, " D"]) -> Mixture:
         """A mixture of the user's in internal coordinates."""
-        return Mixture(
-            (mixture.means - origin) / self.scale,
-            mixture.covariances / self.scale**2,
-            mixture.weights,
-            mixture.outlier_density * self.scale**mixture.dimension,
+        return replace(
+            mixture,
+            means=(mixture.means - origin) / self.scale,
+            covariances=mixture.covariances / self.scale**2,
+            outlier_density=mixture.outlier_density * self.scale**mixture.dimension,
         )
 
     def leave_mixture(self, mixture: Mixture, origin: Float[Array, " D"]) -> Mixture:
         """The inverse of `enter_mixture`."""
-        return Mixture(
-            mixture.means * self.scale + origin,
-            mixture.covariances * self.scale**2,
-            mixture.weights,
-            mixture.outlier_density / self.scale**mixture.dimension,
+        return replace(
+            mixture,
+            means=mixture.means * self.scale + origin,
+            covariances=mixture.covariances * self.scale**2,
+            outlier_density=mixture.outlier_density / self.scale**mixture.dimension,
         )
 
     def leave_moments(self, moments: Moments, origin: Float[Array, " D"]) -> Moments:

@@ -14,6 +14,9 @@ from coframe.clouds import Frames
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 
+FALL = 1e-9  # per point: a likelihood that falls by less than this has only been rounded
+BOLDEST = 5.0  # over-relaxation of a pose step, at most
+
 
 class Status(Enum):
     """How a run ended, with a sentence for the user."""
@@ -27,9 +30,9 @@ class Status(Enum):
 class Iteration:
     """One turn of the loop: the state it started from, and how far it moved."""
 
-    number: int  # 0 is the E-step of the start
+    number: int
     log_likelihood: float  # of all points under the poses and mixture that this iteration started from, natural log
-    step: float  # largest pose change of this iteration, as a share of the scene's extent
+    step: float  # largest pose change of this iteration, as a share of the scene's radius
     poses: Float[Array, "M D1 D1"]  # that this iteration ended with
 
     def in_user_units(self, frames: Frames, origin: Float[Array, " D"], points: float) -> "Iteration":
@@ -52,8 +55,9 @@ class Fit:
 
 # An E-step over all clouds: poses and mixture -> the moments of every cloud, and its log-likelihood.
 Expectation = Callable[[Array, Mixture], tuple[Moments, Array]]
-# An M-step: moments, poses and mixture -> new poses, the moments moved along, and a new mixture.
-Maximization = Callable[[Moments, Array, Mixture], tuple[Array, Moments, Mixture]]
+# An M-step: moments, poses, mixture and a stride -> new poses and a new mixture. Stride 0 asks for a plain EM step, under which
+# the likelihood cannot fall; a stride of 1 or more allows any step that usually helps, that many times as long.
+Maximization = Callable[[Moments, Array, Mixture, float], tuple[Array, Mixture]]
 
 
 def carry_on(iteration: Iteration) -> bool:
@@ -70,6 +74,8 @@ def batch(
     radius: float,
     iterations: int,
     tolerance: float = 0.0,
+    bold: bool = False,
+    penalty: Callable[[Mixture], float] = lambda mixture: 0.0,
     history: tuple[Iteration, ...] = (),
     on_iteration: Callable[[Iteration], bool | None] = carry_on,
 ) -> Fit:
@@ -78,42 +84,58 @@ def batch(
     `radius` is the distance of the outer points from the scene's centre; it turns angles into lengths. The loop stops when
     no point of that distance moves by more than tolerance * radius relative to the others in an iteration and the
     log-likelihood per point gains less than `tolerance`, both twice in a row, so that neither units nor the number of points
-    matter; tolerance 0 runs all iterations. `history` is that of an earlier phase, which this one continues.
-    `on_iteration` may return True to stop.
+    matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that lowers the
+    likelihood (with `penalty`, the logarithm of the mixture's prior) is taken back, and a plain EM step takes its place.
+    `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop.
     """
-    calm = 0
-    status = Status.ITERATION_LIMIT
+    calm, stride, status = 0, float(bold), Status.ITERATION_LIMIT
+    best, twist = -np.inf, None
+    before: tuple[Moments, Array, Mixture] | None = None  # where the last step came from, while it may be taken back
     for number in range(len(history), len(history) + iterations):
         moments, log_likelihood = expect(poses, mixture)
+        value, points = float(log_likelihood.sum()) + penalty(mixture), float(moments.points.sum())
+        if before and value < best - FALL * points:
+            poses, mixture = maximize(*before, 0.0)
+            before, stride = None, 1.0
+            continue
+        gain, best = value - best, value
+        before = (moments, poses, mixture) if bold else None
         old = poses
-        poses, moments, mixture = maximize(moments, poses, mixture)
-        step = largest_step(old, poses, mixture, radius)
-        history = (*history, Iteration(number, float(log_likelihood.sum()), step, poses))
+        poses, mixture = maximize(moments, poses, mixture, stride)
+        last, twist = twist, relative_twists(old, poses, mixture)
+        stride = _next_stride(stride, last, twist) if bold else stride
+        history = (*history, Iteration(number, float(log_likelihood.sum()), largest_step(twist, radius), poses))
         if on_iteration(history[-1]):
             status = Status.STOPPED
             break
-        calm = calm + 1 if _settled(history, float(moments.points.sum()), tolerance) else 0
+        calm = calm + 1 if history[-1].step < tolerance and gain < tolerance * points else 0
         if calm == 2:
             status = Status.CONVERGED
             break
     return Fit(poses, mixture, *expect(poses, mixture), history, status)
 
 
-def largest_step(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture, radius: float) -> float:
-    """How far the clouds moved relative to each other, as a share of the radius: turns at arm's length, and shifts.
-
-    A motion that all clouds and the mixture share changes nothing, so the average motion of the clouds is taken out first.
-    """
+def relative_twists(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture) -> Float[Array, "M P"]:
+    """How the clouds turned and shifted about the scene's centre, less the motion that they all share, which means nothing."""
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
     motion = new @ geometry.inverse(old)
     turn = geometry.log_rotation(geometry.rotation(motion))
     shift = geometry.rotation(motion) @ centre + geometry.translation(motion) - centre
-    turn, shift = turn - turn.mean(0), shift - shift.mean(0)
-    return float((np.linalg.norm(turn, axis=1) + np.linalg.norm(shift, axis=1) / radius).max())
+    twists = np.concatenate([turn, shift], 1)
+    return twists - twists.mean(0)
 
 
-def _settled(history: tuple[Iteration, ...], points: float, tolerance: float) -> bool:
-    if len(history) < 2 or tolerance <= 0:
-        return False
-    gain = abs(history[-1].log_likelihood - history[-2].log_likelihood) / points
-    return history[-1].step < tolerance and gain < tolerance
+def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
+    """The longest way of a point at distance `radius` from the centre, as a share of the radius."""
+    D = 2 if twists.shape[1] == 3 else 3
+    return float((np.linalg.norm(twists[:, :-D], axis=1) + np.linalg.norm(twists[:, -D:], axis=1) / radius).max())
+
+
+def _next_stride(stride: float, last: Float[Array, "M P"] | None, twists: Float[Array, "M P"]) -> float:
+    """Longer while the steps keep their direction, shorter when they turn."""
+    if last is None:
+        return stride
+    agreement = (last * twists).sum() / max(np.linalg.norm(last) * np.linalg.norm(twists), np.finfo(float).tiny)
+    if agreement > 0.8:
+        return min(1.4 * stride, BOLDEST)
+    return max(1.0, 0.5 * stride) if agreement < 0.3 else stride

@@ -49,7 +49,7 @@ class Cloud:
     def of(cls, points: Float[Array, "N D"], weights: Float[Array, " N"] | None = None) -> "Cloud":
         """Sort the points once: a rigid motion keeps near points near, so the order serves for the whole run."""
         N, D = points.shape
-        order = kernels.kd_order(np.ascontiguousarray(points))
+        order = kernels.kd_order(np.ascontiguousarray(points), kernels.LEAF)
         rows = np.zeros((4, N))
         rows[:D] = points[order].T
         rows[3] = 1 if weights is None else weights[order]
@@ -80,7 +80,7 @@ class Components:
     def of(cls, mixture: Mixture, full: bool) -> "Components":
         K, D = mixture.means.shape
         padding = -K % kernels.LEAF
-        order = kernels.kd_order(np.ascontiguousarray(mixture.means))
+        order = kernels.kd_order(np.ascontiguousarray(mixture.means), kernels.LEAF)
         take = np.concatenate([order, np.repeat(order[-1:], padding)])
         means = np.zeros((3, K + padding))
         means[:D] = mixture.means[take].T

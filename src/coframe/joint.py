@@ -13,8 +13,6 @@ number of points. It is still an EM step: Q never falls (a step that would lower
 paper's.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Float
 
@@ -23,11 +21,7 @@ from coframe.arrays import Array
 from coframe.moments import Moments
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """What is known of the poses beforehand, in the units of the moments."""
-
-    fixed: tuple[int, ...] = ()  # clouds that stay where they are
+DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
 def softened(precisions: Float[Array, "K D D"], tangents: float) -> Float[Array, "K D D"]:
@@ -47,9 +41,9 @@ def motions(
     centre: Float[Array, " D"],
     *,
     fixed: tuple[int, ...] = (),
-    damping: float = 1e-9,
+    stride: float = 1.0,
 ) -> Float[Array, "M D1 D1"]:
-    """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for."""
+    """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
     H, g = system(moments, precisions, centre)
     M, P = len(moments.mass), geometry.degrees_of_freedom(len(centre))
     free = np.repeat(~np.isin(np.arange(M), fixed), P)
@@ -57,10 +51,10 @@ def motions(
     if not fixed:  # a motion that all clouds share changes nothing: forbid it, and H is regular
         gauge = np.tile(np.eye(P), (M, 1)) / np.sqrt(M)
         H = H + scale * gauge @ gauge.T
-    H = H + damping * np.diag(np.diagonal(H)) + 1e-300 * np.eye(M * P)
+    H[np.diag_indices(M * P)] += DAMPING * np.diagonal(H) + np.finfo(float).tiny
     twist = np.zeros(M * P)
     twist[free] = -np.linalg.solve(H[np.ix_(free, free)], g[free])
-    return about(geometry.exp(twist.reshape(M, P)), centre)
+    return about(geometry.exp(stride * twist.reshape(M, P)), centre)
 
 
 def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:

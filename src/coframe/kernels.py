@@ -471,10 +471,10 @@ def invert(A, inverse):
 
 
 @njit(nogil=True, cache=True)
-def kd_order(points):
-    """The order of the points (N, 3) in the leaves of a balanced kd-tree with `LEAF` points a leaf: neighbours share a block.
+def kd_order(points, leaf):
+    """The order of the points (N, D) in the leaves of a balanced kd-tree with `leaf` points a leaf: neighbours share a block.
 
-    Each range is split at a multiple of LEAF across its longest side, by quickselect.
+    Each range is split at a multiple of `leaf` across its longest side, by quickselect.
     """
     n = points.shape[0]
     order = np.arange(n)
@@ -484,7 +484,7 @@ def kd_order(points):
     while depth > 0:
         depth -= 1
         low, high = stack[depth, 0], stack[depth, 1]
-        if high - low <= LEAF:
+        if high - low <= leaf:
             continue
         axis, longest = 0, -1.0
         for d in range(points.shape[1]):
@@ -494,7 +494,7 @@ def kd_order(points):
                 smallest, largest = min(smallest, v), max(largest, v)
             if largest - smallest > longest:
                 axis, longest = d, largest - smallest
-        middle = low + (high - low + LEAF - 1) // LEAF // 2 * LEAF
+        middle = low + (high - low + leaf - 1) // leaf // 2 * leaf
         a, b = low, high - 1
         while a < b:  # Hoare's selection; equal keys are swapped too, so runs of duplicates stay balanced
             pivot = points[order[(a + b) // 2], axis]

@@ -15,13 +15,15 @@ class Mixture:
     """K Gaussians and a uniform class in the common frame.
 
     The weights p_k are those of the inlier classes: sum_k p_k = 1 / (1 + gamma). `outlier_density` is the whole uniform term
-    of eq. (1), p_{K+1} U(h), in points per unit volume; zero means that there is no outlier class.
+    of eq. (1), p_{K+1} U(h), in points per unit volume; zero means that there is no outlier class. With `visibility`, cloud j
+    has priors p_jk of its own, which say what it sees of the model; the weights are then their average.
     """
 
     means: Float[Array, "K D"]
     covariances: Float[Array, "K D D"]
     weights: Float[Array, " K"]
     outlier_density: float
+    visibility: Float[Array, "M K"] | None = None  # p_jk
 
     @classmethod
     def spheres(

@@ -56,4 +56,3 @@ def priors(moments: Moments, gamma: float) -> Float[Array, " K"]:
     """p_k = A_k / eta with eta = (gamma + 1)(N - outlier mass). Eqs. (18) and (19)."""
     mass = moments.pooled().mass
     return mass / ((gamma + 1) * max(float(mass.sum()), STARVED))
-

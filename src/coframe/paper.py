@@ -90,19 +90,20 @@ def maximization(
     moments: Moments,
     poses: Float[Array, "M D1 D1"],
     mixture: Mixture,
+    stride: float,
     *,
     gamma: float,
     floor: float,
     update_priors: bool,
     update_variances: bool,
-) -> tuple[Float[Array, "M D1 D1"], Moments, Mixture]:
-    """M-rigid-step, then M-GMM-step, each with what the one before it found."""
+) -> tuple[Float[Array, "M D1 D1"], Mixture]:
+    """M-rigid-step, then M-GMM-step, each with what the one before it found. The paper knows no stride but a plain step's."""
     new_poses = mstep.poses(moments, poses, mixture)
     moments = moments.moved(new_poses @ geometry.inverse(poses))
     means = mstep.means(moments)
     variances = mstep.variances(moments, means, floor, mixture.variances) if update_variances else mixture.variances
     weights = mstep.priors(moments, gamma) if update_priors else mixture.weights
-    return new_poses, moments, Mixture.spheres(means, variances, weights, mixture.outlier_density)
+    return new_poses, Mixture.spheres(means, variances, weights, mixture.outlier_density)
 
 
 def outlier_density(variances: Float[Array, " K"], gamma: float, dimension: int) -> float:

@@ -65,16 +65,15 @@ class Sweep:
         poses: Float[Array, "M D1 D1"],
         mixture: Mixture,
         *,
-        weights: Float[Array, "M K"] | None = None,
         full: bool | None = None,
     ) -> tuple[Moments, Float[Array, " M"]]:
         """The moments of every cloud under its pose, stacked, and the log-likelihood of every cloud.
 
-        `weights` gives each cloud priors of its own. `full` asks for second moments as matrices even of spheres.
+        `full` asks for second moments as matrices even of spheres.
         """
         full = not mixture.spherical if full is None else full
         components = Components.of(mixture, full)
-        self._run(poses, mixture, components, weights)
+        self._run(poses, mixture, components)
         M, (K, D) = len(self.clouds), mixture.means.shape
         mass, first, second = np.empty((M, K)), np.empty((M, K, D)), np.empty((M, K, D * D if full else 1))
         bounds = np.searchsorted([j for j, _, _ in self._tasks], np.arange(M + 1))
@@ -86,13 +85,11 @@ class Sweep:
         second = second.reshape((M, K, D, D) if full else (M, K))
         return Moments(mixture.means, mass, first, second, self.points), self._log_likelihood(bounds)
 
-    def assign(
-        self, poses: Float[Array, "M D1 D1"], mixture: Mixture, *, weights: Float[Array, "M K"] | None = None
-    ) -> list[Assignment]:
+    def assign(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> list[Assignment]:
         """Each point's density under the mixture and its most probable component."""
         components = Components.of(mixture, not mixture.spherical)
         raw = [(np.empty(len(cloud)), np.empty(len(cloud), np.int64)) for cloud in self.clouds]
-        self._run(poses, mixture, components, weights, raw)
+        self._run(poses, mixture, components, raw)
         names = np.concatenate([components.order, [-1]])  # kernel index -> component; -1 picks the last entry
         return [
             Assignment(cloud.restored(density), cloud.restored(names[label]))
@@ -104,7 +101,6 @@ class Sweep:
         poses: Array,
         mixture: Mixture,
         components: Components,
-        weights: Array | None,
         points: list[tuple[Array, Array]] | None = None,
     ) -> None:
         D = mixture.dimension
@@ -115,13 +111,14 @@ class Sweep:
             self._sums = np.empty(shape)
         R, t = np.tile(np.eye(3), (len(poses), 1, 1)), np.zeros((len(poses), 3))
         R[:, :D, :D], t[:, :D] = geometry.rotation(poses), geometry.translation(poses)
-        shared = components.weighted(mixture.weights) if weights is None else None
+        visibility = mixture.visibility
+        shared = components.weighted(mixture.weights) if visibility is None else None
         self._results = [(0.0, 0)] * len(self._tasks)
         nothing = np.empty(0), np.empty(0, np.int64)
 
         def task(i: int) -> None:
             j, start, stop = self._tasks[i]
-            log_weight, boxes = shared or components.weighted(weights[j])  # type: ignore[index]
+            log_weight, boxes = shared or components.weighted(visibility[j])  # type: ignore[index]
             density, label = points[j] if points else nothing
             self._sums[i] = 0
             self._results[i] = kernels.sweep(

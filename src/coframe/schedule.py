@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""From coarse to fine: which mixtures a registration goes through, and how each begins.
+
+A level is a mixture of a given size on a given number of points. It is seeded from the clouds as they lie, so its components
+are as thick as the misalignment that is really there: no start variance has to be guessed. It matures for a few iterations with
+the poses held, because young components straddle what they will later separate and would push the clouds apart; then poses and
+mixture move together. What cannot be known beforehand is how far the clouds must be allowed to move at first, so several first
+phases are tried on few points, and the likelihood of a common model says which one was right.
+
+Everything is in internal coordinates (see `Frames`); every length comes from the data.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float
+
+from coframe import em, geometry, joint, kernels, mstep
+from coframe.arrays import Array
+from coframe.em import Fit
+from coframe.estep import Cloud
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+from coframe.sweeps import Sweep
+
+OUTLIERS = 0.03  # share of outliers that a level assumes until it knows better
+ROUNDNESS = 0.1  # pseudo-points that draw each covariance towards a sphere, so that none is singular
+SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
+TANGENTS = 0.1  # what is left of a component's stiffness along its surface in the pose step
+RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
+LEAST_POINTS = 8  # per component
+
+
+@dataclass(frozen=True)
+class Level:
+    """One size of mixture."""
+
+    components: int
+    points: int  # per cloud, at most
+    iterations: int
+    maturing: int = 4  # iterations with the poses held, after seeding
+    tolerance: float = 1e-4  # of the radius: poses that move less have settled
+    spheres: bool = False  # spheres with priors common to all clouds pull clouds together from far away; else ellipsoids, own priors
+
+
+@dataclass(frozen=True)
+class Step:
+    """The M-step of a level."""
+
+    floor: float  # variance added to every component
+    spheres: bool = False
+    hold: bool = False  # leave the poses alone
+    fixed: tuple[int, ...] = ()  # clouds that never move
+
+    def __call__(
+        self, moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
+    ) -> tuple[Float[Array, "M D1 D1"], Mixture]:
+        """All poses together (see `joint`), then means, covariances and each cloud's priors."""
+        if not self.hold:
+            motions = self._motions(moments, mixture, stride)
+            poses, moments = motions @ poses, moments.moved(motions)
+        means = mstep.means(moments)
+        covariances = mstep.covariances(moments, means, 0.0, mixture.covariances)
+        covariances = rounded(covariances, np.inf if self.spheres else ROUNDNESS, moments.pooled().mass)
+        visibility = priors(moments.mass, common=self.spheres)
+        covariances = covariances + self.floor * np.eye(len(means[0]))
+        return poses, replace(
+            mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility
+        )
+
+    def _motions(self, moments: Moments, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
+        precisions = np.linalg.inv(mixture.covariances)
+        if stride > 0 and not self.spheres:
+            precisions = joint.softened(precisions, TANGENTS)
+        centre = np.average(mixture.means, axis=0, weights=mixture.weights)
+        return joint.motions(moments, precisions, centre, fixed=self.fixed, stride=max(stride, 1.0))
+
+
+def rounded(
+    covariances: Float[Array, "K D D"], pseudo_points: float, mass: Float[Array, " K"]
+) -> Float[Array, "K D D"]:
+    """Covariances drawn towards spheres of the same trace, as by so many extra points."""
+    D = covariances.shape[1]
+    spheres = (np.trace(covariances, axis1=1, axis2=2) / D)[:, None, None] * np.eye(D)
+    share = 1.0 if np.isinf(pseudo_points) else (pseudo_points / (mass + pseudo_points))[:, None, None]
+    return covariances + share * (spheres - covariances)
+
+
+def priors(mass: Float[Array, "M K"], *, common: bool = False) -> Float[Array, "M K"]:
+    """p_jk: what each cloud sees of the model, from its own posterior masses.
+
+    With one p_k for all clouds, the likelihood rewards clouds for piling onto each other, and partial views slide.
+    """
+    if common:
+        mass = np.broadcast_to(mass.mean(0), mass.shape)
+    smoothed = mass + SMOOTHING
+    return smoothed / smoothed.sum(1, keepdims=True) * (1 - OUTLIERS)
+
+
+def log_prior(mixture: Mixture) -> float:
+    """The logarithm of the Dirichlet prior behind `priors`, up to a constant: what EM climbs together with the likelihood."""
+    return 0.0 if mixture.visibility is None else SMOOTHING * float(np.log(mixture.visibility).sum())
+
+
+def seeded(
+    points: Float[Array, "N D"], clouds: int, components: int, floor: float
+) -> Mixture:
+    """A mixture of about `components` Gaussians, one for each cell of a balanced tree over the points."""
+    N, D = points.shape
+    leaf = max(LEAST_POINTS, -(-N // components))
+    order = kernels.kd_order(np.ascontiguousarray(points), leaf)
+    starts = np.arange(0, N, leaf)
+    count = np.diff(np.append(starts, N))[:, None]
+    means = np.add.reduceat(points[order], starts) / count
+    d = points[order] - np.repeat(means, count[:, 0], axis=0)
+    covariances = np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / count[..., None] + floor * np.eye(D)
+    covariances = rounded(covariances, ROUNDNESS, count[:, 0].astype(float))
+    K = len(means)
+    visibility = np.full((clouds, K), (1 - OUTLIERS) / K)
+    return Mixture(means, covariances, visibility[0], 0.0, visibility)
+
+
+def with_outliers(mixture: Mixture, sweep: Sweep, poses: Float[Array, "M D1 D1"]) -> Mixture:
+    """The mixture with a uniform class that acts: its share of the points over the volume that the points really fill.
+
+    That volume is the one of a uniform distribution with the entropy of the mixture: a thin shell around the surface, not
+    the box around it, in which a uniform density would be too low ever to explain anything.
+    """
+    _, log_likelihood = sweep.moments(poses, mixture)
+    return replace(mixture, outlier_density=float(OUTLIERS * np.exp(np.median(log_likelihood / sweep.points))))
+
+
+def fit(
+    clouds: Sequence[Float[Array, "_ D"]],
+    poses: Float[Array, "M D1 D1"],
+    level: Level,
+    *,
+    floor: float,
+    deviation: float | None = None,
+    threads: int | None = None,
+    fixed: tuple[int, ...] = (),
+    **loop: object,
+) -> Fit:
+    """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if any), and run EM on it."""
+    sweep = Sweep([Cloud.of(cloud) for cloud in clouds], threads=threads)
+    moved = np.concatenate([geometry.transform(pose, cloud) for pose, cloud in zip(poses, clouds, strict=True)])
+    mixture = seeded(moved, len(clouds), level.components, floor)
+    if deviation is not None:
+        D = moved.shape[1]
+        mixture = replace(mixture, covariances=np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1)))
+    expect = partial(sweep.moments, full=True)
+    step = Step(floor, level.spheres, fixed=fixed)
+    run = partial(em.batch, expect, radius=RADIUS, penalty=log_prior)
+    mixture = with_outliers(mixture, sweep, poses)
+    held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
+    mixture = with_outliers(held.mixture, sweep, poses)
+    return run(
+        step, poses, mixture, bold=True, iterations=level.iterations, tolerance=level.tolerance, **loop  # type: ignore[arg-type]
+    )
+
+
+FIRST = Level(150, 700, 12, maturing=0, tolerance=2e-3, spheres=True)
+DEVIATIONS = (None, 0.02, 0.05, 0.1)  # of the first phase's spheres, as shares of the extent; None: no such phase
+TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
+HOPELESS = 0.3  # nats per point behind the best: a trial is given up
+
+
+def coarse_to_fine(
+    clouds: Sequence[Float[Array, "_ D"]],
+    poses: Float[Array, "M D1 D1"],
+    last: Level,
+    rng: np.random.Generator,
+    *,
+    floor: float = 1e-7,
+    threads: int | None = None,
+    fixed: tuple[int, ...] = (),
+) -> Fit:
+    """The whole schedule: several first phases, trials on growing models, and the last level from the best of them."""
+    run = partial(fit, floor=floor, threads=threads, fixed=fixed)
+    few = sample(clouds, FIRST.points, rng)
+    starts = [poses if d is None else run(few, poses, FIRST, deviation=d).poses for d in DEVIATIONS]
+    for level in TRIALS:
+        some = sample(clouds, level.points, rng)
+        fits = [run(some, start, level) for start in starts]
+        values = np.array([(f.log_likelihood.sum() + log_prior(f.mixture)) / f.moments.points.sum() for f in fits])
+        starts = [fits[i].poses for i in np.argsort(-values) if values[i] > values.max() - HOPELESS]
+    return run(sample(clouds, last.points, rng), starts[0], last)
+
+
+def sample(
+    clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator
+) -> list[Float[Array, "_ D"]]:
+    """At most `count` random points of each cloud."""
+    return [c if len(c) <= count else c[np.sort(rng.choice(len(c), count, replace=False))] for c in clouds]
