@@ -49,10 +49,10 @@ def test_likelihood_never_falls_with_full_covariances(D, seed):
     s = scene(D, K=5, full=True, sizes=(150, 100), seed=seed)
     s = replace(s, mixture=replace(s.mixture, weights=s.mixture.weights / s.mixture.weights.sum() / 1.1))
 
-    def step(moments, poses, mixture):
+    def step(moments, poses, mixture, stride):
         means = mstep.means(moments)
         covariances = mstep.covariances(moments, means, 0.0, mixture.covariances)
-        return poses, moments, replace(mixture, means=means, covariances=covariances, weights=mstep.priors(moments, 0.1))
+        return poses, replace(mixture, means=means, covariances=covariances, weights=mstep.priors(moments, 0.1))
 
     fit = run(s, step=step, sweep_options={"tolerance": None})
     likelihoods = np.array([i.log_likelihood for i in fit.history])
@@ -85,6 +85,39 @@ def test_settles_and_says_so(D):
     assert unhurried.status is Status.ITERATION_LIMIT
     np.testing.assert_array_equal(unhurried.poses, fit.poses)
     assert "more iterations" in Status.ITERATION_LIMIT.value
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "poses", "iterations", "status"),
+    [
+        ("rr......", "mmmmmmmm", 8, Status.ITERATION_LIMIT),  # the poses still move
+        ("rrrrrrrr", "mm......", 8, Status.ITERATION_LIMIT),  # the likelihood still rises
+        ("rr.r.r...", "mm.......", 8, Status.CONVERGED),  # calm twice, but not twice in a row until the end
+        ("rr......", "m.m.....", 5, Status.CONVERGED),
+    ],
+)
+def test_stops_when_both_are_calm_twice_in_a_row(likelihood, poses, iterations, status):
+    """A loop of puppets: what each iteration does to likelihood and poses is written above."""
+    s, _ = blobs(3)
+    moments, _ = s.sweep().moments(s.poses, s.mixture)
+    rises = iter(np.cumsum([{"r": 2e-3, ".": 5e-4}[rise] * moments.points.sum() for rise in likelihood] + [0]))
+    moves = iter([{"m": 2e-3, ".": 5e-4}[move] for move in poses])
+
+    def step(moments, poses, mixture, stride):
+        moved = poses.copy()
+        moved[0, 0, 3] += 1.5 * next(moves)  # a third of it is the motion that all three clouds share
+        return moved, mixture
+
+    fit = em.batch(
+        lambda poses, mixture: (moments, np.full(3, next(rises) / 3)),
+        step,
+        s.poses,
+        s.mixture,
+        radius=1.0,
+        iterations=len(poses),
+        tolerance=1e-3,
+    )
+    assert (len(fit.history), fit.status) == (iterations, status)
 
 
 @each_dimension

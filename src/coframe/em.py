@@ -74,6 +74,7 @@ def batch(
     radius: float,
     iterations: int,
     tolerance: float = 0.0,
+    gain: float | None = None,
     bold: bool = False,
     penalty: Callable[[Mixture], float] = lambda mixture: 0.0,
     history: tuple[Iteration, ...] = (),
@@ -83,8 +84,8 @@ def batch(
 
     `radius` is the distance of the outer points from the scene's centre; it turns angles into lengths. The loop stops when
     no point of that distance moves by more than tolerance * radius relative to the others in an iteration and the
-    log-likelihood per point gains less than `tolerance`, both twice in a row, so that neither units nor the number of points
-    matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that lowers the
+    log-likelihood per point gains less than `gain` (default: `tolerance`), both twice in a row, so that neither units nor the
+    number of points matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that lowers the
     likelihood (with `penalty`, the logarithm of the mixture's prior) is taken back, and a plain EM step takes its place.
     `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop.
     """
@@ -98,7 +99,7 @@ def batch(
             poses, mixture = maximize(*before, 0.0)
             before, stride = None, 1.0
             continue
-        gain, best = value - best, value
+        gained, best = value - best, value
         before = (moments, poses, mixture) if bold else None
         old = poses
         poses, mixture = maximize(moments, poses, mixture, stride)
@@ -108,7 +109,7 @@ def batch(
         if on_iteration(history[-1]):
             status = Status.STOPPED
             break
-        calm = calm + 1 if history[-1].step < tolerance and gain < tolerance * points else 0
+        calm = calm + 1 if history[-1].step < tolerance and gained < (gain or tolerance) * points else 0
         if calm == 2:
             status = Status.CONVERGED
             break

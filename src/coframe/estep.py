@@ -74,7 +74,7 @@ class Components:
     geometry: Float[Array, "R Kp"]  # means, then the coefficients of the exponent in base 2
     spread: Float[Array, "3 Kp"]  # diagonals of the covariances: how far an ellipsoid reaches, squared
     stiffest: Float[Array, " Kp"]  # a lower bound of the exponent's (negative) coefficients over all directions
-    boxes: Float[Array, "10 B"]  # per block: box of the means (6), widest reach (3), row 9 for the largest log weight
+    boxes: Float[Array, "9 B"]  # per block: box of the means (6), widest reach (3)
 
     @classmethod
     def of(cls, mixture: Mixture, full: bool) -> "Components":
@@ -91,7 +91,7 @@ class Components:
         if bad >= 0:
             raise ValueError(f"covariance of component {take[bad]} is not positive definite: {covariances[bad].tolist()}")
         spread = np.ascontiguousarray(np.diagonal(covariances, axis1=1, axis2=2).T)
-        boxes = np.zeros((10, (K + padding) // kernels.LEAF))
+        boxes = np.zeros((9, (K + padding) // kernels.LEAF))
         boxes[0:6:2], boxes[1:6:2] = _by_block(means).min(2), _by_block(means).max(2)
         Q = precisions * (-LOG2E / 2)
         if full:  # off-diagonal terms appear once in the kernel's sum, hence twice the matrix entry
@@ -108,15 +108,13 @@ class Components:
         """Whether these are ellipsoids."""
         return len(self.geometry) == kernels.FULL_ROWS - 1
 
-    def weighted(self, weights: Float[Array, " K"]) -> tuple[Float[Array, " Kp"], Float[Array, "10 B"]]:
-        """log2 of p_k times the peak density, and the boxes with its largest value per block: what differs between clouds."""
-        log_weight = np.full(self.geometry.shape[1], kernels.NOTHING)
+    def weighted(self, weights: Float[Array, "M K"]) -> tuple[Float[Array, "M Kp"], Float[Array, "M B"]]:
+        """log2 of p_jk times the peak density, and its largest value per block: what differs between clouds."""
+        log_weight = np.full((len(weights), self.geometry.shape[1]), kernels.NOTHING)
         with np.errstate(divide="ignore"):  # a component of weight zero explains nothing
-            log_weight[: len(self.order)] = LOG2E * (np.log(weights[self.order]) + self.log_peaks)
+            log_weight[:, : len(self.order)] = LOG2E * (np.log(weights[:, self.order]) + self.log_peaks)
         np.maximum(log_weight, kernels.NOTHING, out=log_weight)
-        boxes = self.boxes.copy()
-        boxes[9] = _by_block(log_weight[None])[0].max(1)
-        return log_weight, boxes
+        return log_weight, _by_block(log_weight).max(2)
 
 
 def _by_block(rows: Float[Array, "R Kp"]) -> Float[Array, "R B L"]:

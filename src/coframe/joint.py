@@ -20,7 +20,6 @@ from coframe import geometry, kernels
 from coframe.arrays import Array
 from coframe.moments import Moments
 
-
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 

@@ -289,20 +289,20 @@ def _gap(low, high, box_low, box_high):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _surviving_blocks(full, box, B, threshold, hit, near):
+def _surviving_blocks(full, box, B, heaviest, threshold, hit, near):
     """The blocks of components that may reach into the box of points; their indices into `near`, their number returned."""
     lx, hx, ly, hy, lz, hz = box[0], box[1], box[2], box[3], box[4], box[5]
     blocks = B.shape[1]
     # First a loop without branches, which vectorises, then the compaction.
     if full:  # an ellipsoid d^T P d <= q lies in the box |d_i| <= sqrt(q Sigma_ii)
         for k in range(blocks):
-            q = 2 * math.log(2.0) * (B[9, k] - threshold)
+            q = 2 * math.log(2.0) * (heaviest[k] - threshold)
             dx, dy, dz = _gap(B[0, k], B[1, k], lx, hx), _gap(B[2, k], B[3, k], ly, hy), _gap(B[4, k], B[5, k], lz, hz)
             hit[k] = min(min(q * B[6, k] - dx * dx, q * B[7, k] - dy * dy), q * B[8, k] - dz * dz)
     else:
         for k in range(blocks):
             dx, dy, dz = _gap(B[0, k], B[1, k], lx, hx), _gap(B[2, k], B[3, k], ly, hy), _gap(B[4, k], B[5, k], lz, hz)
-            hit[k] = (dx * dx + dy * dy + dz * dz) * B[6, k] + B[9, k] - threshold
+            hit[k] = (dx * dx + dy * dy + dz * dz) * B[6, k] + heaviest[k] - threshold
     n = 0
     for k in range(blocks):
         near[n] = k
@@ -311,32 +311,42 @@ def _surviving_blocks(full, box, B, threshold, hit, near):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _gather(full, box, components, spread, log_weight, threshold, near, blocks, C, index):
-    """Copy the components that may reach the box, moved to the box's centre, into contiguous rows of C; returns how many."""
+def _surviving_components(full, box, components, spread, log_weight, threshold, near, blocks, index):
+    """The components of those blocks that may reach into the box; their indices into `index`, their number returned."""
     lx, hx, ly, hy, lz, hz = box[0], box[1], box[2], box[3], box[4], box[5]
-    ox, oy, oz = 0.5 * (lx + hx), 0.5 * (ly + hy), 0.5 * (lz + hz)
     n = 0
     for i in range(blocks):
         k0 = near[i] * LEAF
         for k in range(k0, k0 + LEAF):
             x, y, z, l = components[0, k], components[1, k], components[2, k], log_weight[k]
             dx, dy, dz = _gap(x, x, lx, hx), _gap(y, y, ly, hy), _gap(z, z, lz, hz)
-            index[n] = k
-            C[0, n] = x - ox
-            C[1, n] = y - oy
-            C[2, n] = z - oz
-            # Written always, kept only when the component survives: no branch to mispredict.
+            index[n] = k  # written always, kept only when the component survives: no branch to mispredict
             if full:
-                for r in range(3, 9):
-                    C[r, n] = components[r, k]
-                C[9, n] = l
                 q = 2 * math.log(2.0) * (l - threshold)
                 n += (dx * dx <= q * spread[0, k]) & (dy * dy <= q * spread[1, k]) & (dz * dz <= q * spread[2, k])
             else:
-                C[3, n] = components[3, k]
-                C[4, n] = l
                 n += (dx * dx + dy * dy + dz * dz) * components[3, k] + l >= threshold
     return n
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _gather(rows, n, box, components, log_weight, index, C):
+    """Copy the surviving components, moved to the box's centre, into contiguous rows of C, padded to whole vectors."""
+    for d in range(3):
+        o = 0.5 * (box[2 * d] + box[2 * d + 1])
+        for i in range(n):
+            C[d, i] = components[d, index[i]] - o
+    for r in range(3, rows - 1):
+        for i in range(n):
+            C[r, i] = components[r, index[i]]
+    for i in range(n):
+        C[rows - 1, i] = log_weight[index[i]]
+    padded = (n + 7) // 8 * 8  # no scalar remainder loop
+    for i in range(n, padded):
+        for r in range(rows - 1):
+            C[r, i] = 0
+        C[rows - 1, i] = NOTHING
+    return padded
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -352,7 +362,9 @@ def _densest(full, box, components, stiffest, log_weight):
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def sweep(V, R, t, components, spread, stiffest, boxes, log_weight, tolerance, c, start, stop, work, sums, density, label):
+def sweep(
+    V, R, t, components, spread, stiffest, boxes, log_weight, heaviest, tolerance, c, start, stop, work, sums, density, label
+):
     """One cloud's points V[:, start:stop] under the pose R, t: add their moments to sums (Kp, 5 or 10).
 
     Returns the weighted log-likelihood (natural logarithm) and the number of pairs evaluated. `density` and `label`, when they
@@ -392,13 +404,9 @@ def sweep(V, R, t, components, spread, stiffest, boxes, log_weight, tolerance, c
         if tolerance >= 0:
             floor = math.log2(c) if c > 0 else _densest(full, box, components, stiffest, log_weight)
             threshold = floor + math.log2(keep)
-        n = _surviving_blocks(full, box, boxes, threshold, hit, near)
-        n = _gather(full, box, components, spread, log_weight, threshold, near, n, C, index)
-        padded = (n + 7) // 8 * 8  # whole vectors: no scalar remainder loop
-        for k in range(n, padded):
-            for r in range(rows):
-                C[r, k] = 0
-            C[rows - 1, k] = NOTHING
+        n = _surviving_blocks(full, box, boxes, heaviest, threshold, hit, near)
+        n = _surviving_components(full, box, components, spread, log_weight, threshold, near, n, index)
+        padded = _gather(rows, n, box, components, log_weight, index, C)
         pairs += n * m
         for r in range(n_sums):
             for k in range(padded):

@@ -30,11 +30,14 @@ class Options:
     threads: int | None = None  # None: all cores
 
 
+DEFAULTS = Options()
+
+
 def register(
     clouds: Iterable[Any],
     poses: Float[Array, "M D1 D1"] | None = None,
     *,
-    options: Options = Options(),
+    options: Options = DEFAULTS,
     fixed: Sequence[int] = (),
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
 ) -> Registration:
@@ -77,7 +80,9 @@ def as_poses(poses: Any, count: int, dimension: int) -> Float[Array, "M D1 D1"]:
     bad = [
         j
         for j in range(count)
-        if not (np.isfinite(poses[j]).all() and np.abs(R[j] @ R[j].T - np.eye(dimension)).max() < 1e-3 and np.linalg.det(R[j]) > 0)
+        if not (
+            np.isfinite(poses[j]).all() and np.abs(R[j] @ R[j].T - np.eye(dimension)).max() < 1e-3 and np.linalg.det(R[j]) > 0
+        )
     ]
     if bad:
         raise InputError(f"poses: expected rotations and translations, found pose {bad[0]} = {poses[bad[0]].tolist()}")

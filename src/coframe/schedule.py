@@ -10,7 +10,7 @@ phases are tried on few points, and the likelihood of a common model says which 
 Everything is in internal coordinates (see `Frames`); every length comes from the data.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,6 +30,7 @@ ROUNDNESS = 0.1  # pseudo-points that draw each covariance towards a sphere, so 
 SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
 TANGENTS = 0.1  # what is left of a component's stiffness along its surface in the pose step
 RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
+GAIN = 0.005  # nats per point and iteration: more gain than this, and the mixture still changes enough to move poses
 LEAST_POINTS = 8  # per component
 
 
@@ -42,7 +43,9 @@ class Level:
     iterations: int
     maturing: int = 4  # iterations with the poses held, after seeding
     tolerance: float = 1e-4  # of the radius: poses that move less have settled
-    spheres: bool = False  # spheres with priors common to all clouds pull clouds together from far away; else ellipsoids, own priors
+    spheres: bool = (
+        False  # spheres with priors common to all clouds pull clouds together from far away; else ellipsoids, own priors
+    )
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,7 @@ class Step:
         covariances = rounded(covariances, np.inf if self.spheres else ROUNDNESS, moments.pooled().mass)
         visibility = priors(moments.mass, common=self.spheres)
         covariances = covariances + self.floor * np.eye(len(means[0]))
-        return poses, replace(
-            mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility
-        )
+        return poses, replace(mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility)
 
     def _motions(self, moments: Moments, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
         precisions = np.linalg.inv(mixture.covariances)
@@ -78,9 +79,7 @@ class Step:
         return joint.motions(moments, precisions, centre, fixed=self.fixed, stride=max(stride, 1.0))
 
 
-def rounded(
-    covariances: Float[Array, "K D D"], pseudo_points: float, mass: Float[Array, " K"]
-) -> Float[Array, "K D D"]:
+def rounded(covariances: Float[Array, "K D D"], pseudo_points: float, mass: Float[Array, " K"]) -> Float[Array, "K D D"]:
     """Covariances drawn towards spheres of the same trace, as by so many extra points."""
     D = covariances.shape[1]
     spheres = (np.trace(covariances, axis1=1, axis2=2) / D)[:, None, None] * np.eye(D)
@@ -104,9 +103,7 @@ def log_prior(mixture: Mixture) -> float:
     return 0.0 if mixture.visibility is None else SMOOTHING * float(np.log(mixture.visibility).sum())
 
 
-def seeded(
-    points: Float[Array, "N D"], clouds: int, components: int, floor: float
-) -> Mixture:
+def seeded(points: Float[Array, "N D"], clouds: int, components: int, floor: float) -> Mixture:
     """A mixture of about `components` Gaussians, one for each cell of a balanced tree over the points."""
     N, D = points.shape
     leaf = max(LEAST_POINTS, -(-N // components))
@@ -152,12 +149,18 @@ def fit(
         mixture = replace(mixture, covariances=np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1)))
     expect = partial(sweep.moments, full=True)
     step = Step(floor, level.spheres, fixed=fixed)
-    run = partial(em.batch, expect, radius=RADIUS, penalty=log_prior)
+    run = partial(em.batch, expect, radius=RADIUS, penalty=log_prior, gain=GAIN)
     mixture = with_outliers(mixture, sweep, poses)
     held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
     mixture = with_outliers(held.mixture, sweep, poses)
     return run(
-        step, poses, mixture, bold=True, iterations=level.iterations, tolerance=level.tolerance, **loop  # type: ignore[arg-type]
+        step,
+        poses,
+        mixture,
+        bold=True,
+        iterations=level.iterations,
+        tolerance=level.tolerance,
+        **loop,  # type: ignore[arg-type]
     )
 
 
@@ -189,8 +192,6 @@ def coarse_to_fine(
     return run(sample(clouds, last.points, rng), starts[0], last)
 
 
-def sample(
-    clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator
-) -> list[Float[Array, "_ D"]]:
+def sample(clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator) -> list[Float[Array, "_ D"]]:
     """At most `count` random points of each cloud."""
     return [c if len(c) <= count else c[np.sort(rng.choice(len(c), count, replace=False))] for c in clouds]

@@ -111,19 +111,19 @@ class Sweep:
             self._sums = np.empty(shape)
         R, t = np.tile(np.eye(3), (len(poses), 1, 1)), np.zeros((len(poses), 3))
         R[:, :D, :D], t[:, :D] = geometry.rotation(poses), geometry.translation(poses)
-        visibility = mixture.visibility
-        shared = components.weighted(mixture.weights) if visibility is None else None
+        weights = mixture.weights[None] if mixture.visibility is None else mixture.visibility
+        log_weights, heaviest = components.weighted(weights)
         self._results = [(0.0, 0)] * len(self._tasks)
         nothing = np.empty(0), np.empty(0, np.int64)
 
         def task(i: int) -> None:
             j, start, stop = self._tasks[i]
-            log_weight, boxes = shared or components.weighted(visibility[j])  # type: ignore[index]
+            own = j if len(weights) > 1 else 0
             density, label = points[j] if points else nothing
             self._sums[i] = 0
             self._results[i] = kernels.sweep(
-                self.clouds[j].rows, R[j], t[j], components.geometry, components.spread, components.stiffest, boxes,
-                log_weight, self.tolerance, mixture.outlier_density, start, stop,
+                self.clouds[j].rows, R[j], t[j], components.geometry, components.spread, components.stiffest, components.boxes,
+                log_weights[own], heaviest[own], self.tolerance, mixture.outlier_density, start, stop,
                 _scratch(rows + 4 + sums, shape[1], self.dtype), self._sums[i], density, label,
             )  # fmt: skip
 
