@@ -7,10 +7,12 @@ Pose j carries cloud j into the common frame: x = R v + t. Points are rows, vari
 from importlib.metadata import version
 
 from coframe import estep, metrics, paper, simulate, start
+from coframe.assess import Verdict
 from coframe.clouds import InputError
 from coframe.em import Iteration, Status
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.registration import Options, register
 from coframe.result import Registration, load
 
 __version__ = version("coframe")
@@ -20,12 +22,15 @@ __all__ = [
     "Iteration",
     "Mixture",
     "Moments",
+    "Options",
     "Registration",
     "Status",
+    "Verdict",
     "estep",
     "load",
     "metrics",
     "paper",
+    "register",
     "simulate",
     "start",
 ]

@@ -85,14 +85,14 @@ def batch(
     `radius` is the distance of the outer points from the scene's centre; it turns angles into lengths. The loop stops when
     no point of that distance moves by more than tolerance * radius relative to the others in an iteration and the
     log-likelihood per point gains less than `gain` (default: `tolerance`), both twice in a row, so that neither units nor the
-    number of points matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that lowers the
-    likelihood (with `penalty`, the logarithm of the mixture's prior) is taken back, and a plain EM step takes its place.
-    `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop.
+    number of points matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that
+    lowers the likelihood (with `penalty`, the logarithm of the mixture's prior) is taken back, and a plain EM step takes its
+    place. `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop.
     """
     calm, stride, status = 0, float(bold), Status.ITERATION_LIMIT
     best, twist = -np.inf, None
     before: tuple[Moments, Array, Mixture] | None = None  # where the last step came from, while it may be taken back
-    for number in range(len(history), len(history) + iterations):
+    for _ in range(iterations):
         moments, log_likelihood = expect(poses, mixture)
         value, points = float(log_likelihood.sum()) + penalty(mixture), float(moments.points.sum())
         if before and value < best - FALL * points:
@@ -105,15 +105,20 @@ def batch(
         poses, mixture = maximize(moments, poses, mixture, stride)
         last, twist = twist, relative_twists(old, poses, mixture)
         stride = _next_stride(stride, last, twist) if bold else stride
-        history = (*history, Iteration(number, float(log_likelihood.sum()), largest_step(twist, radius), poses))
+        history = (*history, Iteration(len(history), float(log_likelihood.sum()), largest_step(twist, radius), poses))
         if on_iteration(history[-1]):
             status = Status.STOPPED
             break
-        calm = calm + 1 if history[-1].step < tolerance and gained < (gain or tolerance) * points else 0
+        settled = history[-1].step < tolerance and gained < (tolerance if gain is None else gain) * points
+        calm = calm + 1 if settled else 0
         if calm == 2:
             status = Status.CONVERGED
             break
-    return Fit(poses, mixture, *expect(poses, mixture), history, status)
+    moments, log_likelihood = expect(poses, mixture)
+    if before and float(log_likelihood.sum()) + penalty(mixture) < best:  # the last step was too bold
+        _, poses, mixture = before
+        moments, log_likelihood = expect(poses, mixture)
+    return Fit(poses, mixture, moments, log_likelihood, history, status)
 
 
 def relative_twists(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture) -> Float[Array, "M P"]:

@@ -14,23 +14,27 @@ paper's.
 """
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from coframe import geometry, kernels
 from coframe.arrays import Array
 from coframe.moments import Moments
 
+SLIDE = 5.0
+LEAST_TANGENT = 0.01
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
-def softened(precisions: Float[Array, "K D D"], tangents: float) -> Float[Array, "K D D"]:
-    """Precisions whose all but largest eigenvalues are scaled by `tangents`: points may slide along their surface.
+def softened(precisions: Float[Array, "K D D"]) -> Float[Array, "K D D"]:
+    """Precisions that let points slide along the surface of a flat component.
 
-    A component's tangential extent says how long a patch of surface is, not how well its points are known; left at full
-    strength it holds the clouds back from sliding into place.
+    The tangential extent of a component says how long a patch of surface is, not how well its points are known; left at full
+    strength it holds the clouds back from sliding into place. The flatter a component, the more its tangents give way: by
+    SLIDE times the ratio of its thickness to its width, squared; round components stay as they are.
     """
     values, vectors = np.linalg.eigh(precisions)
-    values[:, :-1] *= tangents
+    flatness = values[:, :-1] / values[:, -1:]  # (thickness / width)^2
+    values[:, :-1] *= np.clip(SLIDE * flatness, LEAST_TANGENT, 1)
     return (vectors * values[:, None]) @ np.swapaxes(vectors, 1, 2)
 
 
@@ -45,15 +49,36 @@ def motions(
     """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
     H, g = system(moments, precisions, centre)
     M, P = len(moments.mass), geometry.degrees_of_freedom(len(centre))
-    free = np.repeat(~np.isin(np.arange(M), fixed), P)
-    scale = np.diagonal(H).mean()
-    if not fixed:  # a motion that all clouds share changes nothing: forbid it, and H is regular
-        gauge = np.tile(np.eye(P), (M, 1)) / np.sqrt(M)
-        H = H + scale * gauge @ gauge.T
-    H[np.diag_indices(M * P)] += DAMPING * np.diagonal(H) + np.finfo(float).tiny
+    H, free = regular(H, P, fixed)
     twist = np.zeros(M * P)
-    twist[free] = -np.linalg.solve(H[np.ix_(free, free)], g[free])
+    twist[free] = -np.linalg.solve(H, g[free])
     return about(geometry.exp(stride * twist.reshape(M, P)), centre)
+
+
+def regular(H: Float[Array, "MP MP"], P: int, fixed: tuple[int, ...]) -> tuple[Float[Array, "F F"], Bool[Array, " MP"]]:
+    """H without the fixed clouds; when there are none, with a stiffness against the motion that all clouds share.
+
+    That motion changes nothing, so H does not resist it, and would be singular.
+    """
+    M = len(H) // P
+    H = H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny)
+    if not fixed:
+        common = np.tile(np.eye(P), (M, 1)) / np.sqrt(M)
+        return H + np.diagonal(H).mean() * common @ common.T, np.ones(M * P, bool)
+    free = np.repeat(~np.isin(np.arange(M), fixed), P)
+    return H[np.ix_(free, free)], free
+
+
+def inverse(H: Float[Array, "MP MP"], P: int, fixed: tuple[int, ...]) -> Float[Array, "MP MP"]:
+    """The covariance of the twists of all clouds: zero for fixed ones and, without any, for their common motion."""
+    M = len(H) // P
+    part, free = regular(H, P, fixed)
+    covariance = np.zeros_like(H)
+    covariance[np.ix_(free, free)] = np.linalg.inv(part)
+    if not fixed:
+        mean = np.tile(np.eye(P), (M, M)) / M
+        covariance = covariance - mean @ covariance - covariance @ mean + mean @ covariance @ mean
+    return covariance
 
 
 def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:

@@ -556,6 +556,39 @@ def _total(sums, tasks, i, r):
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
+def pool_moved(about, mass, first, second, R, t, total_mass, total_first, total_second):
+    """Add up full moments (M, K, ...) about `about` (K, D), each cloud moved by its R (M, D, D), t (M, D)."""
+    M, K = mass.shape
+    D = about.shape[1]
+    e, f, RC = np.empty(D), np.empty(D), np.empty((D, D))
+    for k in range(K):
+        for j in range(M):
+            a = mass[j, k]
+            if a == 0:
+                continue
+            C = second[j, k]
+            for p in range(D):
+                x = t[j, p] - about[k, p]  # where the motion takes the centre, seen from the centre
+                y = 0.0
+                for q in range(D):
+                    x += R[j, p, q] * about[k, q]
+                    y += R[j, p, q] * first[j, k, q]
+                    z = 0.0
+                    for r in range(D):
+                        z += R[j, p, r] * C[r, q]
+                    RC[p, q] = z
+                e[p], f[p] = x, y
+            total_mass[k] += a
+            for p in range(D):
+                total_first[k, p] += f[p] + a * e[p]
+                for q in range(D):
+                    z = f[p] * e[q] + e[p] * f[q] + a * e[p] * e[q]
+                    for r in range(D):
+                        z += RC[p, r] * R[j, q, r]
+                    total_second[k, p, q] += z
+
+
+@njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def joint_system(mass, first, second, arm, precisions, H, g):
     """The normal equations of `joint.poses`: gradient g (6M,) and Gauss-Newton matrix H (6M, 6M) of -Q, means profiled out.
 

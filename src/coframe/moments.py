@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from coframe import geometry
+from coframe import geometry, kernels
 from coframe.arrays import Array
 
 
@@ -58,6 +58,8 @@ class Moments:
 
     def pooled(self) -> "Moments":
         """The sum over the clouds of a stack, in the order of the clouds."""
+        if self.mass.ndim == 1:
+            return self
         return Moments(self.about, self.mass.sum(0), self.first.sum(0), self.second.sum(0), np.asarray(self.points.sum(0)))
 
     def recentred(self, about: Float[Array, "K D"]) -> "Moments":
@@ -76,6 +78,14 @@ class Moments:
             RR = np.einsum("...ij,...kl->...ikjl", R, R).reshape(*R.shape[:-2], D * D, D * D)
             second = (second.reshape(*second.shape[:-2], D * D) @ np.swapaxes(RR, -1, -2)).reshape(second.shape)
         return self._shifted(self.about, self.first @ Rt, second, self.about @ Rt + t - self.about)
+
+    def moved_and_pooled(self, poses: Float[Array, "M D1 D1"]) -> "Moments":
+        """`moved(poses).pooled()` of full moments, without the stack in between."""
+        K, D = self.about.shape
+        mass, first, second = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
+        R, t = np.ascontiguousarray(geometry.rotation(poses)), np.ascontiguousarray(geometry.translation(poses))
+        kernels.pool_moved(self.about, self.mass, self.first, self.second, R, t, mass, first, second)
+        return Moments(self.about, mass, first, second, np.asarray(self.points.sum(0)))
 
     def _shifted(self, about: Array, first: Array, second: Array, offset: Array) -> "Moments":
         """Sums about points that lie `offset` further back: sum a (y + offset), sum a (y + offset)(y + offset)^T."""

@@ -20,6 +20,8 @@ from coframe.start import poses as start_poses
 from coframe.start import scale as start_scale
 from coframe.sweeps import Sweep
 
+SMALLEST_VARIANCE = 1e-20  # of the squared extent: with epsilon = 0, a component on a single point would be singular
+
 
 def batch(
     clouds: Iterable[Any],
@@ -69,7 +71,8 @@ def batch(
         radius=0.5,  # Frames scales the largest cloud to an extent of one
         on_iteration=lambda step: on_iteration(step.in_user_units(frames, origin, points)),
     )
-    step = partial(maximization, gamma=gamma, floor=epsilon / frames.scale**2, update_priors=update_priors)
+    floor = max(epsilon / frames.scale**2, SMALLEST_VARIANCE)
+    step = partial(maximization, gamma=gamma, floor=floor, update_priors=update_priors)
     poses, mixture = frames.enter_poses(poses, origin), frames.enter_mixture(mixture, origin)
     fixed = min(fixed_variances, iterations)
     fit = phase(partial(step, update_variances=False), poses, mixture, iterations=fixed)
@@ -83,7 +86,7 @@ def batch(
             history=fit.history,
         )
     names = [f"cloud {j}" for j in range(len(clouds))]
-    return in_user_units(fit, sweep.assign(fit.poses, fit.mixture), clouds, names, frames, origin)
+    return in_user_units(fit, sweep, clouds, names, frames, origin)
 
 
 def maximization(

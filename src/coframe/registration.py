@@ -14,8 +14,10 @@ from coframe.clouds import Frames, InputError, as_clouds
 from coframe.em import Iteration
 from coframe.estep import Cloud
 from coframe.result import Registration, in_user_units
-from coframe.schedule import Level
+from coframe.schedule import Level, Runner
 from coframe.sweeps import Sweep
+
+FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,22 @@ def register(
     frames = Frames.of(clouds)
     origin = np.mean([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)], axis=0)
     inner = frames.enter(clouds)
-    rng = np.random.default_rng(options.seed)
+    points = float(sum(map(len, clouds)))
     fit = schedule.coarse_to_fine(
         inner,
         frames.enter_poses(poses, origin),
         Level(options.components, options.points, options.iterations, tolerance=options.tolerance),
-        rng,
-        threads=options.threads,
-        fixed=tuple(fixed),
+        Runner(
+            floor=FLOOR,
+            rng=np.random.default_rng(options.seed),
+            threads=options.threads,
+            fixed=tuple(fixed),
+            on_iteration=lambda step: on_iteration(step.in_user_units(frames, origin, points)),
+        ),
     )
     sweep = Sweep([Cloud.of(cloud) for cloud in inner], threads=options.threads)
     names = [f"cloud {j}" for j in range(len(clouds))]
-    return in_user_units(fit, sweep.assign(fit.poses, fit.mixture), clouds, names, frames, origin)
+    return in_user_units(fit, sweep, clouds, names, frames, origin, tuple(fixed))
 
 
 def as_poses(poses: Any, count: int, dimension: int) -> Float[Array, "M D1 D1"]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What a registration returns: poses, mixture, and what they say of every cloud and every point."""
 
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
 from coframe.arrays import Array
+from coframe.assess import Verdict, pose_covariance, verdicts
 from coframe.clouds import Frames, InputError
 from coframe.em import Fit, Iteration, Status
 from coframe.io import ply
@@ -20,8 +22,9 @@ from coframe.io import poses as pose_files
 from coframe.io.files import atomic
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.sweeps import Assignment
+from coframe.sweeps import Assignment, Sweep
 
+TINY = np.finfo(float).tiny
 UNRELIABLE = 2.0  # the paper's T_sigma: components with more than this multiple of the median variance hold outliers
 
 
@@ -36,6 +39,8 @@ class Registration:
     moments: Moments  # of every cloud, in the common frame
     outlier_probability: tuple[Float[Array, " _"], ...]  # posterior of the uniform class, per point
     labels: tuple[Int[Array, " _"], ...]  # most probable component per point, -1 for the uniform class
+    verdicts: tuple[Verdict, ...]  # per cloud: "aligned", "weak" or "failed", and why
+    pose_covariance: Float[Array, "M P P"]  # of each pose's error (omega [rad], tau): see `assess.pose_covariance`
     history: tuple[Iteration, ...]
     status: Status
 
@@ -55,8 +60,15 @@ class Registration:
         return self.moments.mass
 
     def reliable(self, multiple: float = UNRELIABLE) -> Bool[Array, " K"]:
-        """Components whose variance is at most `multiple` times the median (2 in the paper, 2.5 in the authors' program)."""
-        return self.mixture.variances <= multiple * np.median(self.mixture.variances)
+        """Components that describe the scene and not its outliers.
+
+        Spheres soak outliers up and grow: those whose variance exceeds `multiple` times the median are unreliable (2 in the
+        paper, 2.5 in the authors' program). Ellipsoids beside an outlier class that acts do not, and are as large as their
+        patch of surface is; they are unreliable only where they are thinner than the uniform class everywhere.
+        """
+        if self.mixture.spherical:
+            return self.mixture.variances <= multiple * np.median(self.mixture.variances)
+        return np.log(self.mixture.weights) + self.mixture.log_peaks > np.log(self.mixture.outlier_density or TINY)
 
     def inliers(self, multiple: float = UNRELIABLE) -> list[Bool[Array, " _"]]:
         """Per cloud, which points are explained best by a reliable component, not by a wide one or by the uniform class."""
@@ -89,6 +101,7 @@ class Registration:
             poses=motion @ self.poses,
             mixture=replace(self.mixture, means=means, covariances=R @ self.mixture.covariances @ R.T),
             moments=self.moments.moved(np.broadcast_to(motion, self.poses.shape)).recentred(means),
+            pose_covariance=_turned(self.pose_covariance, R),
             history=tuple(replace(step, poses=geometry.inverse(step.poses[cloud]) @ step.poses) for step in self.history),
         )
 
@@ -96,7 +109,10 @@ class Registration:
         """Write poses.json, merged.ply, model.ply and state.npz; `coframe.load` reads them back."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        details = [{"file": name, "points": len(cloud)} for name, cloud in zip(self.names, self.clouds, strict=True)]
+        details = [
+            {"file": name, "points": len(cloud), **asdict(verdict)}
+            for name, cloud, verdict in zip(self.names, self.clouds, self.verdicts, strict=True)
+        ]
         pose_files.write(
             folder / "poses.json",
             self.names,
@@ -127,6 +143,9 @@ class Registration:
             "means": self.mixture.means,
             "weights": self.mixture.weights,
             "outlier_density": self.mixture.outlier_density,
+            "visibility": np.empty((0, 0)) if self.mixture.visibility is None else self.mixture.visibility,
+            "pose_covariance": self.pose_covariance,
+            "verdicts": np.array([json.dumps(asdict(verdict)) for verdict in self.verdicts]),
             "about": self.moments.about,
             "mass": self.moments.mass,
             "first": self.moments.first,
@@ -158,10 +177,18 @@ def load(folder: str | os.PathLike[str]) -> Registration:
         clouds=tuple(geometry.transform(back, points[part]) for back, part in zip(geometry.inverse(poses), parts, strict=True)),
         names=tuple(s["names"].tolist()),
         poses=poses,
-        mixture=Mixture(s["means"], s["covariances"], s["weights"], float(s["outlier_density"])),
+        mixture=Mixture(
+            s["means"],
+            s["covariances"],
+            s["weights"],
+            float(s["outlier_density"]),
+            s["visibility"] if s["visibility"].size else None,
+        ),
         moments=Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
         outlier_probability=tuple(np.asarray(vertices["outlier_probability"][part], float) for part in parts),
         labels=tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
+        verdicts=tuple(Verdict(**json.loads(str(verdict))) for verdict in s["verdicts"]),
+        pose_covariance=s["pose_covariance"],
         history=tuple(
             Iteration(int(number), log_likelihood, step, pose)
             for (number, log_likelihood, step), pose in zip(s["history"], s["history_poses"], strict=True)
@@ -172,22 +199,30 @@ def load(folder: str | os.PathLike[str]) -> Registration:
 
 def in_user_units(
     fit: Fit,
-    assignments: Sequence[Assignment],
+    sweep: Sweep,
     clouds: Sequence[Float[Array, "_ D"]],
     names: Sequence[str],
     frames: Frames,
     origin: Float[Array, " D"],
+    fixed: tuple[int, ...] = (),
 ) -> Registration:
-    """A fit of centred and scaled clouds as the user's result."""
-    points = float(fit.moments.points.sum())
+    """A fit of centred and scaled clouds as the user's result; `sweep` holds all their points."""
+    assignments = sweep.assign(fit.poses, fit.mixture)
+    moments = fit.moments if fit.moments.full else sweep.moments(fit.poses, fit.mixture, full=True)[0]
+    points = float(sweep.points.sum())
+    poses = frames.leave_poses(fit.poses, origin)
+    mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(moments, origin)
+    places = np.array([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)])
     return Registration(
         clouds=tuple(clouds),
         names=tuple(names),
-        poses=frames.leave_poses(fit.poses, origin),
-        mixture=frames.leave_mixture(fit.mixture, origin),
-        moments=frames.leave_moments(fit.moments, origin),
+        poses=poses,
+        mixture=mixture,
+        moments=moments,
         outlier_probability=tuple(_outlier_probability(each, fit.mixture) for each in assignments),
         labels=tuple(each.label for each in assignments),
+        verdicts=verdicts(moments, mixture),
+        pose_covariance=pose_covariance(moments, mixture, places, fixed),
         history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
         status=fit.status,
     )
@@ -197,3 +232,13 @@ def _outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Arra
     if mixture.outlier_density == 0:  # far points have density 0 as well
         return np.zeros(len(assignment.density))
     return mixture.outlier_density / assignment.density
+
+
+def _turned(covariance: Float[Array, "M P P"], R: Float[Array, "D D"]) -> Float[Array, "M P P"]:
+    """Covariances of twists when the common frame turns by R."""
+    D, P = len(R), covariance.shape[1]
+    both = np.eye(P)
+    both[-D:, -D:] = R
+    if D == 3:
+        both[:3, :3] = R
+    return both @ covariance @ both.T

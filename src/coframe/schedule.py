@@ -10,25 +10,25 @@ phases are tried on few points, and the likelihood of a common model says which 
 Everything is in internal coordinates (see `Frames`); every length comes from the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
-from coframe import em, geometry, joint, kernels, mstep
+from coframe import em, geometry, joint, kernels, mstep, surface
 from coframe.arrays import Array
-from coframe.em import Fit
+from coframe.em import Fit, Iteration
 from coframe.estep import Cloud
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.sweeps import Sweep
+from coframe.sweeps import Sweep, available_cores
 
 OUTLIERS = 0.03  # share of outliers that a level assumes until it knows better
 ROUNDNESS = 0.1  # pseudo-points that draw each covariance towards a sphere, so that none is singular
 SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
-TANGENTS = 0.1  # what is left of a component's stiffness along its surface in the pose step
 RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
 GAIN = 0.005  # nats per point and iteration: more gain than this, and the mixture still changes enough to move poses
 LEAST_POINTS = 8  # per component
@@ -61,12 +61,14 @@ class Step:
         self, moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
     ) -> tuple[Float[Array, "M D1 D1"], Mixture]:
         """All poses together (see `joint`), then means, covariances and each cloud's priors."""
-        if not self.hold:
+        if self.hold:
+            pooled = moments.pooled()
+        else:
             motions = self._motions(moments, mixture, stride)
-            poses, moments = motions @ poses, moments.moved(motions)
-        means = mstep.means(moments)
-        covariances = mstep.covariances(moments, means, 0.0, mixture.covariances)
-        covariances = rounded(covariances, np.inf if self.spheres else ROUNDNESS, moments.pooled().mass)
+            poses, pooled = motions @ poses, moments.moved_and_pooled(motions)
+        means = mstep.means(pooled)
+        covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
+        covariances = rounded(covariances, np.inf if self.spheres else ROUNDNESS, pooled.mass)
         visibility = priors(moments.mass, common=self.spheres)
         covariances = covariances + self.floor * np.eye(len(means[0]))
         return poses, replace(mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility)
@@ -74,7 +76,7 @@ class Step:
     def _motions(self, moments: Moments, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
         precisions = np.linalg.inv(mixture.covariances)
         if stride > 0 and not self.spheres:
-            precisions = joint.softened(precisions, TANGENTS)
+            precisions = joint.softened(precisions)
         centre = np.average(mixture.means, axis=0, weights=mixture.weights)
         return joint.motions(moments, precisions, centre, fixed=self.fixed, stride=max(stride, 1.0))
 
@@ -103,11 +105,14 @@ def log_prior(mixture: Mixture) -> float:
     return 0.0 if mixture.visibility is None else SMOOTHING * float(np.log(mixture.visibility).sum())
 
 
-def seeded(points: Float[Array, "N D"], clouds: int, components: int, floor: float) -> Mixture:
-    """A mixture of about `components` Gaussians, one for each cell of a balanced tree over the points."""
+def seeded(points: Float[Array, "N D"], clouds: int, components: int, floor: float, turn: Float[Array, "D D"]) -> Mixture:
+    """A mixture of about `components` Gaussians, one for each cell of a balanced tree over the points.
+
+    The tree cuts along the axes of the points turned by `turn`: other turns, other cells.
+    """
     N, D = points.shape
     leaf = max(LEAST_POINTS, -(-N // components))
-    order = kernels.kd_order(np.ascontiguousarray(points), leaf)
+    order = kernels.kd_order(points @ turn.T, leaf)
     starts = np.arange(0, N, leaf)
     count = np.diff(np.append(starts, N))[:, None]
     means = np.add.reduceat(points[order], starts) / count
@@ -129,69 +134,119 @@ def with_outliers(mixture: Mixture, sweep: Sweep, poses: Float[Array, "M D1 D1"]
     return replace(mixture, outlier_density=float(OUTLIERS * np.exp(np.median(log_likelihood / sweep.points))))
 
 
-def fit(
-    clouds: Sequence[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
-    level: Level,
-    *,
-    floor: float,
-    deviation: float | None = None,
-    threads: int | None = None,
-    fixed: tuple[int, ...] = (),
-    **loop: object,
-) -> Fit:
-    """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if any), and run EM on it."""
-    sweep = Sweep([Cloud.of(cloud) for cloud in clouds], threads=threads)
-    moved = np.concatenate([geometry.transform(pose, cloud) for pose, cloud in zip(poses, clouds, strict=True)])
-    mixture = seeded(moved, len(clouds), level.components, floor)
-    if deviation is not None:
-        D = moved.shape[1]
-        mixture = replace(mixture, covariances=np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1)))
-    expect = partial(sweep.moments, full=True)
-    step = Step(floor, level.spheres, fixed=fixed)
-    run = partial(em.batch, expect, radius=RADIUS, penalty=log_prior, gain=GAIN)
-    mixture = with_outliers(mixture, sweep, poses)
-    held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
-    mixture = with_outliers(held.mixture, sweep, poses)
-    return run(
-        step,
-        poses,
-        mixture,
-        bold=True,
-        iterations=level.iterations,
-        tolerance=level.tolerance,
-        **loop,  # type: ignore[arg-type]
-    )
+@dataclass(frozen=True)
+class Runner:
+    """What all levels of a run share."""
+
+    floor: float
+    rng: np.random.Generator
+    threads: int | None = None
+    fixed: tuple[int, ...] = ()
+    on_iteration: Callable[[Iteration], bool | None] = em.carry_on
+
+    def map(self, fits: Sequence[Callable[["Runner"], Fit]]) -> list[Fit]:
+        """Several fits side by side, each with a generator of its own: the results do not depend on the threads."""
+        threads = available_cores() if self.threads is None else self.threads
+        runners = [replace(self, rng=rng, threads=max(1, threads // len(fits))) for rng in self.rng.spawn(len(fits))]
+        with ThreadPoolExecutor(min(threads, len(fits))) as pool:
+            return list(pool.map(lambda fit, runner: fit(runner), fits, runners))
+
+    def fit(
+        self,
+        clouds: Sequence[Float[Array, "_ D"]],
+        poses: Float[Array, "M D1 D1"],
+        level: Level,
+        *,
+        deviation: float | None = None,
+        history: tuple[Iteration, ...] = (),
+    ) -> Fit:
+        """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if any), and run EM on it."""
+        D = clouds[0].shape[1]
+        sweep = Sweep([Cloud.of(cloud) for cloud in clouds], threads=self.threads)
+        moved = np.concatenate([geometry.transform(pose, cloud) for pose, cloud in zip(poses, clouds, strict=True)])
+        turn = geometry.random_rotation(self.rng, D)
+        mixture = seeded(moved, len(clouds), level.components, self.floor, turn)
+        if deviation is not None:
+            mixture = replace(mixture, covariances=np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1)))
+        run = partial(em.batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=log_prior)
+        step = Step(self.floor, level.spheres, fixed=self.fixed)
+        mixture = with_outliers(mixture, sweep, poses)
+        if level.maturing:
+            mixture = run(replace(step, hold=True), poses, mixture, iterations=level.maturing).mixture
+            mixture = with_outliers(mixture, sweep, poses)
+        return run(
+            step,
+            poses,
+            mixture,
+            bold=True,
+            iterations=level.iterations,
+            tolerance=level.tolerance,
+            gain=GAIN,
+            history=history,
+            on_iteration=self.on_iteration,
+        )
 
 
-FIRST = Level(150, 700, 12, maturing=0, tolerance=2e-3, spheres=True)
-DEVIATIONS = (None, 0.02, 0.05, 0.1)  # of the first phase's spheres, as shares of the extent; None: no such phase
+FIRST = Level(150, 700, 30, maturing=0, tolerance=2e-3, spheres=True)
+DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
-HOPELESS = 0.3  # nats per point behind the best: a trial is given up
+HOPELESS = 0.2  # nats per point behind the best: a trial is given up
+REPEATS = 4  # of the last level with other components (and other points, where there are more): their average is the result
+AGAIN = 8  # iterations of a repetition
 
 
-def coarse_to_fine(
-    clouds: Sequence[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
-    last: Level,
-    rng: np.random.Generator,
-    *,
-    floor: float = 1e-7,
-    threads: int | None = None,
-    fixed: tuple[int, ...] = (),
-) -> Fit:
-    """The whole schedule: several first phases, trials on growing models, and the last level from the best of them."""
-    run = partial(fit, floor=floor, threads=threads, fixed=fixed)
-    few = sample(clouds, FIRST.points, rng)
-    starts = [poses if d is None else run(few, poses, FIRST, deviation=d).poses for d in DEVIATIONS]
+def coarse_to_fine(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], last: Level, runner: Runner) -> Fit:
+    """The whole schedule: several first phases, trials on growing models, and the last level from the best of them.
+
+    Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does. So
+    the last level is repeated with other components, and the poses are averaged.
+    """
+    drawn = drawn_points(clouds, last.points, runner.rng)
+    start = best_start(drawn, poses, runner)
+    fit = runner.fit(drawn, start.poses, last, history=start.history)
+
+    def again(runner: Runner) -> Fit:
+        more = any(len(cloud) > last.points for cloud in clouds)
+        points = drawn_points(clouds, last.points, runner.rng) if more else drawn
+        return runner.fit(points, fit.poses, replace(last, iterations=AGAIN))
+
+    poses = averaged([each.poses for each in [fit, *runner.map([again] * REPEATS)]])
+    held = runner.fit(drawn, poses, replace(last, iterations=0))
+    return replace(held, history=fit.history, status=fit.status)
+
+
+def best_start(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
+    """Try first phases of different reach on few points, and keep the one whose model explains the clouds best."""
+    few = sampled(clouds, FIRST.points, runner.rng)
+
+    def first(deviation: float | None) -> Callable[[Runner], Fit]:
+        level = replace(FIRST, iterations=0) if deviation is None else FIRST
+        return lambda runner: runner.fit(few, poses, level, deviation=deviation)
+
+    fits = runner.map([first(deviation) for deviation in DEVIATIONS])
     for level in TRIALS:
-        some = sample(clouds, level.points, rng)
-        fits = [run(some, start, level) for start in starts]
-        values = np.array([(f.log_likelihood.sum() + log_prior(f.mixture)) / f.moments.points.sum() for f in fits])
-        starts = [fits[i].poses for i in np.argsort(-values) if values[i] > values.max() - HOPELESS]
-    return run(sample(clouds, last.points, rng), starts[0], last)
+        some = sampled(clouds, level.points, runner.rng)
+
+        def trial(fit: Fit, level: Level = level, some: list[Array] = some) -> Callable[[Runner], Fit]:
+            return lambda runner: runner.fit(some, fit.poses, level, history=fit.history)
+
+        fits = runner.map([trial(fit) for fit in fits])
+        values = [(fit.log_likelihood.sum() + log_prior(fit.mixture)) / fit.moments.points.sum() for fit in fits]
+        fits = [fits[i] for i in np.argsort(values)[::-1] if values[i] > max(values) - HOPELESS]
+    return fits[0]
 
 
-def sample(clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator) -> list[Float[Array, "_ D"]]:
+def averaged(results: Sequence[Float[Array, "M D1 D1"]]) -> Float[Array, "M D1 D1"]:
+    """The mean of poses that differ little, each result first brought into the gauge of the first."""
+    twists = np.array([geometry.log(poses @ geometry.inverse(results[0])) for poses in results])
+    return geometry.exp((twists - twists.mean(1, keepdims=True)).mean(0)) @ results[0]
+
+
+def drawn_points(clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator) -> list[Float[Array, "_ D"]]:
+    """At most `count` random points of each cloud, free of noise where the cloud itself can tell."""
+    return [surface.flattened(cloud) for cloud in sampled(clouds, count, rng)]
+
+
+def sampled(clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator) -> list[Float[Array, "_ D"]]:
     """At most `count` random points of each cloud."""
     return [c if len(c) <= count else c[np.sort(rng.choice(len(c), count, replace=False))] for c in clouds]

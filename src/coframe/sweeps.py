@@ -48,7 +48,7 @@ class Sweep:
         self.clouds = list(clouds)
         self.threads = available_cores() if threads is None else threads
         self.dtype = np.dtype(dtype)
-        self.tolerance = -1.0 if tolerance is None else tolerance  # the kernel's word for "skip nothing"
+        self.tolerance = tolerance or -1.0  # the kernel's word for "skip nothing"
         self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
         self.pairs = 0
         size = max(SMALLEST_TASK, -(-sum(map(len, self.clouds)) // TASKS))
