@@ -50,15 +50,16 @@ def motions(
     H, g = system(moments, precisions, centre)
     M, P = len(moments.mass), geometry.degrees_of_freedom(len(centre))
     H, free = regular(H, P, fixed)
-    twist = np.zeros(M * P)
-    twist[free] = -np.linalg.solve(H, g[free])
-    return about(geometry.exp(stride * twist.reshape(M, P)), centre)
+    twists = np.zeros(M * P)
+    twists[free] = -np.linalg.solve(H, g[free])
+    twists = stride * twists.reshape(M, P)
+    return about(geometry.exp(twists if fixed else twists - twists.mean(0)), centre)
 
 
 def regular(H: Float[Array, "MP MP"], P: int, fixed: tuple[int, ...]) -> tuple[Float[Array, "F F"], Bool[Array, " MP"]]:
     """H without the fixed clouds; when there are none, with a stiffness against the motion that all clouds share.
 
-    That motion changes nothing, so H does not resist it, and would be singular.
+    That motion changes nothing (the mixture follows it), and without the stiffness H would be singular.
     """
     M = len(H) // P
     H = H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny)

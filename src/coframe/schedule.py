@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +26,8 @@ from coframe.estep import Cloud
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.sweeps import Sweep, available_cores
+
+T = TypeVar("T")
 
 OUTLIERS = 0.03  # share of outliers that a level assumes until it knows better
 ROUNDNESS = 0.1  # pseudo-points that draw each covariance towards a sphere, so that none is singular
@@ -144,12 +147,12 @@ class Runner:
     fixed: tuple[int, ...] = ()
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on
 
-    def map(self, fits: Sequence[Callable[["Runner"], Fit]]) -> list[Fit]:
-        """Several fits side by side, each with a generator of its own: the results do not depend on the threads."""
+    def map(self, tasks: Sequence[Callable[["Runner"], T]]) -> list[T]:
+        """Several tasks side by side, each with a generator of its own: the results do not depend on the threads."""
         threads = available_cores() if self.threads is None else self.threads
-        runners = [replace(self, rng=rng, threads=max(1, threads // len(fits))) for rng in self.rng.spawn(len(fits))]
-        with ThreadPoolExecutor(min(threads, len(fits))) as pool:
-            return list(pool.map(lambda fit, runner: fit(runner), fits, runners))
+        runners = [replace(self, rng=rng, threads=max(1, threads // len(tasks))) for rng in self.rng.spawn(len(tasks))]
+        with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+            return list(pool.map(lambda task, runner: task(runner), tasks, runners))
 
     def fit(
         self,
@@ -191,28 +194,32 @@ FIRST = Level(150, 700, 30, maturing=0, tolerance=2e-3, spheres=True)
 DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
-REPEATS = 4  # of the last level with other components (and other points, where there are more): their average is the result
-AGAIN = 8  # iterations of a repetition
+CHAINS = 2  # that go through the last level side by side,
+LINKS = 2  # each again and again with new components (and other points, where there are more); the result is their average
+AGAIN = 8  # iterations of such a repetition
 
 
 def coarse_to_fine(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], last: Level, runner: Runner) -> Fit:
     """The whole schedule: several first phases, trials on growing models, and the last level from the best of them.
 
-    Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does. So
-    the last level is repeated with other components, and the poses are averaged.
+    Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does;
+    and old components hold on to their points. So the last level is repeated with new ones, and the poses are averaged.
     """
     drawn = drawn_points(clouds, last.points, runner.rng)
     start = best_start(drawn, poses, runner)
-    fit = runner.fit(drawn, start.poses, last, history=start.history)
+    more = any(len(cloud) > last.points for cloud in clouds)
 
-    def again(runner: Runner) -> Fit:
-        more = any(len(cloud) > last.points for cloud in clouds)
-        points = drawn_points(clouds, last.points, runner.rng) if more else drawn
-        return runner.fit(points, fit.poses, replace(last, iterations=AGAIN))
+    def chain(runner: Runner) -> list[Fit]:
+        fits = [runner.fit(drawn, start.poses, last, history=start.history)]
+        for _ in range(LINKS):
+            points = drawn_points(clouds, last.points, runner.rng) if more else drawn
+            fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN)))
+        return fits
 
-    poses = averaged([each.poses for each in [fit, *runner.map([again] * REPEATS)]])
+    chains = runner.map([chain] * CHAINS)
+    poses = averaged([fit.poses for fits in chains for fit in fits[1:]])
     held = runner.fit(drawn, poses, replace(last, iterations=0))
-    return replace(held, history=fit.history, status=fit.status)
+    return replace(held, history=chains[0][0].history, status=chains[0][0].status)
 
 
 def best_start(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:

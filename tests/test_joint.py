@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The joint pose step: its derivatives against brute force, its laws."""
+
+import numpy as np
+import pytest
+
+from coframe import geometry, joint
+from coframe.moments import Moments
+
+each_dimension = pytest.mark.parametrize("D", [2, 3])
+
+
+class Problem:
+    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to each of its quantities."""
+
+    def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
+        rng = np.random.default_rng([seed, D])
+        self.D, self.M, self.P = D, M, geometry.degrees_of_freedom(D)
+        self.points = rng.normal(size=(M, N, D)) + 3
+        self.alpha = rng.dirichlet(np.full(K, 0.3), size=(M, N)) * rng.uniform(size=(M, N, 1))
+        self.means, self.centre = rng.normal(size=(K, D)) + 3, rng.normal(size=D)
+        A = rng.normal(size=(K, D, D))
+        self.precisions = A @ A.transpose(0, 2, 1) + 0.1 * np.eye(D)
+        y = self.points[:, :, None] - self.means
+        self.moments = Moments(
+            self.means,
+            self.alpha.sum(1),
+            np.einsum("jik,jikd->jkd", self.alpha, y),
+            np.einsum("jik,jikd,jike->jkde", self.alpha, y, y),
+            np.full(M, float(N)),
+        )
+        self.rng = rng
+
+    def residuals(self, points: np.ndarray) -> np.ndarray:
+        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the points."""
+        best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
+        L = np.linalg.cholesky(self.precisions)
+        return (np.sqrt(self.alpha)[..., None] * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)).ravel()
+
+    def moved(self, twists: np.ndarray) -> np.ndarray:
+        motions = joint.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
+        return np.array([geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)])
+
+
+@each_dimension
+def test_misfit_is_that_of_the_points(D: int) -> None:
+    p = Problem(D)
+    assert joint.misfit(p.moments, p.precisions) == pytest.approx((p.residuals(p.points) ** 2).sum(), rel=1e-10)
+
+
+@each_dimension
+def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
+    p = Problem(D)
+    H, g = joint.system(p.moments, p.precisions, p.centre)
+    h = 1e-6
+    J = np.array([(p.residuals(p.moved(h * e)) - p.residuals(p.moved(-h * e))) / (2 * h) for e in np.eye(p.M * p.P)]).T
+    np.testing.assert_allclose(g, J.T @ p.residuals(p.points), atol=1e-6 * np.abs(g).max())
+    np.testing.assert_allclose(H, J.T @ J, atol=1e-6 * np.abs(H).max())
+    np.testing.assert_array_equal(H, H.T)
+
+
+@each_dimension
+def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
+    p = Problem(D)
+    H, g = joint.system(p.moments, p.precisions, p.centre)
+    common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]  # shifts; a turn is free too, but only if the ellipsoids turn with it
+    np.testing.assert_allclose(H @ common, 0, atol=1e-9 * np.abs(H).max())
+    np.testing.assert_allclose(common.T @ g, 0, atol=1e-9 * np.abs(g).max())
+    motions = joint.motions(p.moments, p.precisions, p.centre)
+    shift = np.einsum("mij,j->mi", geometry.rotation(motions), p.centre) + geometry.translation(motions) - p.centre
+    np.testing.assert_allclose(geometry.log_rotation(geometry.rotation(motions)).mean(0), 0, atol=1e-9)
+    np.testing.assert_allclose(shift.mean(0), 0, atol=1e-9)
+
+
+@each_dimension
+@pytest.mark.parametrize("seed", range(5))
+def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> None:
+    """From near the optimum, Gauss-Newton converges: the misfit falls to that of the optimum, and stays there."""
+    p = Problem(D, seed)
+    moments = p.moments
+    for _ in range(60):
+        moments = moments.moved(joint.motions(moments, p.precisions, p.centre))
+    best = joint.misfit(moments, p.precisions)
+    disturbed = moments.moved(joint.about(geometry.exp(0.02 * p.rng.normal(size=(p.M, p.P))), p.centre))
+    worse = joint.misfit(disturbed, p.precisions)
+    again = disturbed.moved(joint.motions(disturbed, p.precisions, p.centre))
+    assert worse > best
+    assert joint.misfit(again, p.precisions) - best < 0.5 * (worse - best)
+
+
+@each_dimension
+def test_fixed_clouds_do_not_move(D: int) -> None:
+    p = Problem(D)
+    motions = joint.motions(p.moments, p.precisions, p.centre, fixed=(1, 3))
+    np.testing.assert_array_equal(motions[[1, 3]], geometry.identity(2, D))
+    assert (np.abs(motions[[0, 2]] - np.eye(D + 1)).max((1, 2)) > 1e-6).all()
+
+
+@each_dimension
+def test_flat_components_give_way_along_their_surface_only(D: int) -> None:
+    flat = np.diag([1.0, 1.0, 1e4][-D:])  # precision: thin along the last axis
+    soft = joint.softened(np.array([flat, np.eye(D)]))
+    np.testing.assert_allclose(soft[1], np.eye(D))
+    np.testing.assert_allclose(soft[0, -1, -1], 1e4)
+    assert soft[0, 0, 0] == pytest.approx(joint.LEAST_TANGENT)
+
+
+@each_dimension
+def test_pooled_after_a_motion_is_pooled_after_a_motion(D: int) -> None:
+    p = Problem(D)
+    motions = geometry.exp(p.rng.normal(size=(p.M, p.P)))
+    fast, slow = p.moments.moved_and_pooled(motions), p.moments.moved(motions).pooled()
+    for name in ("about", "mass", "first", "second", "points"):
+        np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-10, atol=1e-10)
