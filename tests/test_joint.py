@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from coframe import geometry, joint
+from coframe.joint import Constraints
 from coframe.moments import Moments
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
@@ -29,7 +30,7 @@ class Problem:
             np.einsum("jik,jikd,jike->jkde", self.alpha, y, y),
             np.full(M, float(N)),
         )
-        self.rng = rng
+        self.rng, self.poses = rng, geometry.identity(M, D)
 
     def residuals(self, points: np.ndarray) -> np.ndarray:
         """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the points."""
@@ -66,7 +67,7 @@ def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
     common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]  # shifts; a turn is free too, but only if the ellipsoids turn with it
     np.testing.assert_allclose(H @ common, 0, atol=1e-9 * np.abs(H).max())
     np.testing.assert_allclose(common.T @ g, 0, atol=1e-9 * np.abs(g).max())
-    motions = joint.motions(p.moments, p.precisions, p.centre)
+    motions = joint.motions(p.moments, p.precisions, p.centre, p.poses, Constraints())
     shift = np.einsum("mij,j->mi", geometry.rotation(motions), p.centre) + geometry.translation(motions) - p.centre
     np.testing.assert_allclose(geometry.log_rotation(geometry.rotation(motions)).mean(0), 0, atol=1e-9)
     np.testing.assert_allclose(shift.mean(0), 0, atol=1e-9)
@@ -79,11 +80,11 @@ def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> Non
     p = Problem(D, seed)
     moments = p.moments
     for _ in range(60):
-        moments = moments.moved(joint.motions(moments, p.precisions, p.centre))
+        moments = moments.moved(joint.motions(moments, p.precisions, p.centre, p.poses, Constraints()))
     best = joint.misfit(moments, p.precisions)
     disturbed = moments.moved(joint.about(geometry.exp(0.02 * p.rng.normal(size=(p.M, p.P))), p.centre))
     worse = joint.misfit(disturbed, p.precisions)
-    again = disturbed.moved(joint.motions(disturbed, p.precisions, p.centre))
+    again = disturbed.moved(joint.motions(disturbed, p.precisions, p.centre, p.poses, Constraints()))
     assert worse > best
     assert joint.misfit(again, p.precisions) - best < 0.5 * (worse - best)
 
@@ -91,7 +92,7 @@ def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> Non
 @each_dimension
 def test_fixed_clouds_do_not_move(D: int) -> None:
     p = Problem(D)
-    motions = joint.motions(p.moments, p.precisions, p.centre, fixed=(1, 3))
+    motions = joint.motions(p.moments, p.precisions, p.centre, p.poses, Constraints(fixed=(1, 3)))
     np.testing.assert_array_equal(motions[[1, 3]], geometry.identity(2, D))
     assert (np.abs(motions[[0, 2]] - np.eye(D + 1)).max((1, 2)) > 1e-6).all()
 

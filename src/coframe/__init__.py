@@ -12,7 +12,7 @@ from coframe.clouds import InputError
 from coframe.em import Iteration, Status
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.registration import Options, register
+from coframe.registration import Options, PosePrior, register
 from coframe.result import Registration, load
 
 __version__ = version("coframe")
@@ -23,6 +23,7 @@ __all__ = [
     "Mixture",
     "Moments",
     "Options",
+    "PosePrior",
     "Registration",
     "Status",
     "Verdict",

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from coframe import geometry, joint
 from coframe.arrays import Array
+from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 
@@ -78,23 +79,20 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
 
 
 def pose_covariance(
-    moments: Moments, mixture: Mixture, places: Float[Array, "M D"], fixed: tuple[int, ...] = ()
+    moments: Moments, mixture: Mixture, places: Float[Array, "M D"], constraints: Constraints
 ) -> Float[Array, "M P P"]:
     """The covariance of each pose's error (omega, tau): omega turns cloud j about its place, tau moves that place.
 
     It is the inverse of the information that the profile likelihood holds about the poses, in the gauge of the average cloud
-    (or of the fixed ones): a common motion of all clouds is no error.
+    (or of fixed clouds and priors): a common motion of all clouds is no error.
     """
-    M, D = places.shape
+    D = places.shape[1]
     P = geometry.degrees_of_freedom(D)
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
     H, _ = joint.system(moments, np.linalg.inv(mixture.covariances), centre)
-    covariance = joint.inverse(H, P, fixed)
-    blocks = np.stack([covariance[P * j : P * j + P, P * j : P * j + P] for j in range(M)])
-    J = np.tile(np.eye(P), (M, 1, 1))  # from twists about the centre to twists about each place
-    arm = places - centre
-    if D == 2:
-        J[:, 1:, 0] = np.stack([-arm[:, 1], arm[:, 0]], 1)
-    else:
-        J[:, 3:, :3] = -np.cross(np.eye(3), arm[:, None])
-    return J @ blocks @ np.swapaxes(J, 1, 2)
+    for prior in constraints.priors:
+        j, J = slice(P * prior.cloud, P * prior.cloud + P), joint.lever(places[prior.cloud] - centre)
+        H[j, j] += J.T @ prior.information @ J
+    whole = joint.covariance(H, D, constraints)
+    levers = [joint.lever(place - centre) for place in places]
+    return np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)])

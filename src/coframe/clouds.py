@@ -113,6 +113,10 @@ class Frames:
         """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
         return cls(np.array([np.median(cloud, axis=0) for cloud in clouds]), max(map(extent, clouds)))
 
+    def only(self, cloud: int) -> "Frames":
+        """The frame of one cloud."""
+        return Frames(self.centres[cloud : cloud + 1], self.scale)
+
     def enter(self, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, "_ D"]]:
         """Clouds in internal coordinates."""
         return [(cloud - centre) / self.scale for cloud, centre in zip(clouds, self.centres, strict=True)]
@@ -156,3 +160,10 @@ class Frames:
             moments.second * self.scale**2,
             moments.points,
         )
+
+    def leave_covariance(self, covariance: Float[Array, "M P P"]) -> Float[Array, "M P P"]:
+        """Internal covariances of twists (omega, tau) in the user's units; angles have none."""
+        D = self.centres.shape[1]
+        units = np.ones(covariance.shape[1])
+        units[-D:] = self.scale
+        return covariance * np.outer(units, units)

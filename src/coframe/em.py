@@ -76,7 +76,7 @@ def batch(
     tolerance: float = 0.0,
     gain: float | None = None,
     bold: bool = False,
-    penalty: Callable[[Mixture], float] = lambda mixture: 0.0,
+    penalty: Callable[[Array, Mixture], float] = lambda poses, mixture: 0.0,
     history: tuple[Iteration, ...] = (),
     on_iteration: Callable[[Iteration], bool | None] = carry_on,
 ) -> Fit:
@@ -86,7 +86,7 @@ def batch(
     no point of that distance moves by more than tolerance * radius relative to the others in an iteration and the
     log-likelihood per point gains less than `gain` (default: `tolerance`), both twice in a row, so that neither units nor the
     number of points matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that
-    lowers the likelihood (with `penalty`, the logarithm of the mixture's prior) is taken back, and a plain EM step takes its
+    lowers the likelihood (with `penalty`, the logarithm of the priors) is taken back, and a plain EM step takes its
     place. `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop.
     """
     calm, stride, status = 0, float(bold), Status.ITERATION_LIMIT
@@ -94,7 +94,7 @@ def batch(
     before: tuple[Moments, Array, Mixture] | None = None  # where the last step came from, while it may be taken back
     for _ in range(iterations):
         moments, log_likelihood = expect(poses, mixture)
-        value, points = float(log_likelihood.sum()) + penalty(mixture), float(moments.points.sum())
+        value, points = float(log_likelihood.sum()) + penalty(poses, mixture), float(moments.points.sum())
         if before and value < best - FALL * points:
             poses, mixture = maximize(*before, 0.0)
             before, stride = None, 1.0
@@ -115,7 +115,7 @@ def batch(
             status = Status.CONVERGED
             break
     moments, log_likelihood = expect(poses, mixture)
-    if before and float(log_likelihood.sum()) + penalty(mixture) < best:  # the last step was too bold
+    if before and float(log_likelihood.sum()) + penalty(poses, mixture) < best:  # the last step was too bold
         _, poses, mixture = before
         moments, log_likelihood = expect(poses, mixture)
     return Fit(poses, mixture, moments, log_likelihood, history, status)

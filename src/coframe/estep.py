@@ -58,6 +58,11 @@ class Cloud:
     def __len__(self) -> int:
         return self.rows.shape[1]
 
+    @property
+    def points(self) -> Float[Array, "N D"]:
+        """The points, in kd order."""
+        return self.rows[: self.dimension].T
+
     def restored(self, values: Array) -> Array:
         """Values computed in kd order, back in the order of the points."""
         out = np.empty_like(values)

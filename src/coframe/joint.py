@@ -13,6 +13,8 @@ number of points. It is still an EM step: Q never falls (a step that would lower
 paper's.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -38,48 +40,111 @@ def softened(precisions: Float[Array, "K D D"]) -> Float[Array, "K D D"]:
     return (vectors * values[:, None]) @ np.swapaxes(vectors, 1, 2)
 
 
+@dataclass(frozen=True)
+class Prior:
+    """A soft belief about one pose, in the coordinates of the poses: where it is, and how well that is known."""
+
+    cloud: int
+    pose: Float[Array, "D1 D1"]
+    information: Float[Array, "P P"]  # inverse covariance of the twist (omega, tau): R = exp(omega) R_0, t = t_0 + tau
+
+    def error(self, pose: Float[Array, "D1 D1"]) -> Float[Array, " P"]:
+        """The twist (omega, tau) that leads from the prior to a pose."""
+        turn = geometry.log_rotation(geometry.rotation(pose) @ geometry.rotation(self.pose).T)
+        return np.concatenate([turn, geometry.translation(pose) - geometry.translation(self.pose)])
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What is known of the poses beforehand."""
+
+    fixed: tuple[int, ...] = ()  # clouds that stay where they are
+    motion: str = "rigid"  # or "translation", or "yaw": turns about the common frame's z axis only
+    priors: tuple[Prior, ...] = ()
+
+    @property
+    def gauge_free(self) -> bool:
+        """Whether a motion that all clouds share changes nothing."""
+        return not self.fixed and not self.priors
+
+    def penalty(self, poses: Float[Array, "M D1 D1"]) -> float:
+        """The logarithm of the priors' density, up to a constant."""
+        errors = [(prior.error(poses[prior.cloud]), prior.information) for prior in self.priors]
+        return -0.5 * float(sum(e @ L @ e for e, L in errors))
+
+    def allowed(self, count: int, dimension: int) -> Bool[Array, " MP"]:
+        """Which entries of the clouds' twists may differ from zero."""
+        turns = dimension * (dimension - 1) // 2
+        entries = np.ones(turns + dimension, bool)
+        if self.motion == "translation":
+            entries[:turns] = False
+        elif self.motion == "yaw":
+            entries[: turns - 1] = False
+        return (~np.isin(np.arange(count), self.fixed)[:, None] & entries).ravel()
+
+
+UNCONSTRAINED = Constraints()
+
+
 def motions(
     moments: Moments,
     precisions: Float[Array, "K D D"],
     centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
     *,
-    fixed: tuple[int, ...] = (),
     stride: float = 1.0,
 ) -> Float[Array, "M D1 D1"]:
     """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
+    M, P = len(poses), geometry.degrees_of_freedom(len(centre))
     H, g = system(moments, precisions, centre)
-    M, P = len(moments.mass), geometry.degrees_of_freedom(len(centre))
-    H, free = regular(H, P, fixed)
+    for prior in constraints.priors:
+        j = slice(P * prior.cloud, P * prior.cloud + P)
+        J = lever(geometry.translation(poses[prior.cloud]) - centre)
+        H[j, j] += J.T @ prior.information @ J
+        g[j] += J.T @ prior.information @ prior.error(poses[prior.cloud])
+    free = constraints.allowed(M, len(centre))
     twists = np.zeros(M * P)
-    twists[free] = -np.linalg.solve(H, g[free])
+    twists[free] = -np.linalg.solve(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
     twists = stride * twists.reshape(M, P)
-    return about(geometry.exp(twists if fixed else twists - twists.mean(0)), centre)
+    return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
 
 
-def regular(H: Float[Array, "MP MP"], P: int, fixed: tuple[int, ...]) -> tuple[Float[Array, "F F"], Bool[Array, " MP"]]:
-    """H without the fixed clouds; when there are none, with a stiffness against the motion that all clouds share.
+def lever(arm: Float[Array, " D"]) -> Float[Array, "P P"]:
+    """From a twist about a centre to the twist about a place that lies `arm` away: (omega, tau + omega x arm)."""
+    D, P = len(arm), geometry.degrees_of_freedom(len(arm))
+    J = np.eye(P)
+    if D == 2:
+        J[1:, 0] = -arm[1], arm[0]
+    else:
+        J[3:, :3] = -np.cross(np.eye(3), arm)
+    return J
+
+
+def regular(H: Float[Array, "MP MP"], P: int, gauge_free: bool) -> Float[Array, "MP MP"]:
+    """H with a little damping and, where that is free, with a stiffness against the motion that all clouds share.
 
     That motion changes nothing (the mixture follows it), and without the stiffness H would be singular.
     """
     M = len(H) // P
     H = H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny)
-    if not fixed:
+    if gauge_free:
         common = np.tile(np.eye(P), (M, 1)) / np.sqrt(M)
-        return H + np.diagonal(H).mean() * common @ common.T, np.ones(M * P, bool)
-    free = np.repeat(~np.isin(np.arange(M), fixed), P)
-    return H[np.ix_(free, free)], free
+        H = H + np.diagonal(H).mean() * common @ common.T
+    return H
 
 
-def inverse(H: Float[Array, "MP MP"], P: int, fixed: tuple[int, ...]) -> Float[Array, "MP MP"]:
-    """The covariance of the twists of all clouds: zero for fixed ones and, without any, for their common motion."""
+def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraints) -> Float[Array, "MP MP"]:
+    """The covariance of the twists of all clouds: zero where they may not move, and for the motion they share if it is free."""
+    P = geometry.degrees_of_freedom(dimension)
     M = len(H) // P
-    part, free = regular(H, P, fixed)
-    covariance = np.zeros_like(H)
-    covariance[np.ix_(free, free)] = np.linalg.inv(part)
-    if not fixed:
+    free = constraints.allowed(M, dimension)
+    result = np.zeros_like(H)
+    result[np.ix_(free, free)] = np.linalg.inv(regular(H, P, constraints.gauge_free)[np.ix_(free, free)])
+    if constraints.gauge_free:
         mean = np.tile(np.eye(P), (M, M)) / M
-        covariance = covariance - mean @ covariance - covariance @ mean + mean @ covariance @ mean
-    return covariance
+        result = result - mean @ result - result @ mean + mean @ result @ mean
+    return result
 
 
 def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:

@@ -20,6 +20,7 @@ from coframe.em import Fit, Iteration, Status
 from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
+from coframe.joint import UNCONSTRAINED, Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.sweeps import Assignment, Sweep
@@ -204,15 +205,15 @@ def in_user_units(
     names: Sequence[str],
     frames: Frames,
     origin: Float[Array, " D"],
-    fixed: tuple[int, ...] = (),
+    constraints: Constraints = UNCONSTRAINED,
 ) -> Registration:
     """A fit of centred and scaled clouds as the user's result; `sweep` holds all their points."""
     assignments = sweep.assign(fit.poses, fit.mixture)
     moments = fit.moments if fit.moments.full else sweep.moments(fit.poses, fit.mixture, full=True)[0]
     points = float(sweep.points.sum())
     poses = frames.leave_poses(fit.poses, origin)
+    covariance = pose_covariance(moments, fit.mixture, geometry.translation(fit.poses), constraints)
     mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(moments, origin)
-    places = np.array([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)])
     return Registration(
         clouds=tuple(clouds),
         names=tuple(names),
@@ -222,7 +223,7 @@ def in_user_units(
         outlier_probability=tuple(_outlier_probability(each, fit.mixture) for each in assignments),
         labels=tuple(each.label for each in assignments),
         verdicts=verdicts(moments, mixture),
-        pose_covariance=pose_covariance(moments, mixture, places, fixed),
+        pose_covariance=frames.leave_covariance(covariance),
         history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
         status=fit.status,
     )

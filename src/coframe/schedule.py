@@ -17,12 +17,13 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from coframe import em, geometry, joint, kernels, mstep, surface
 from coframe.arrays import Array
 from coframe.em import Fit, Iteration
 from coframe.estep import Cloud
+from coframe.joint import UNCONSTRAINED, Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.sweeps import Sweep, available_cores
@@ -33,6 +34,7 @@ OUTLIERS = 0.03  # share of outliers that a level assumes until it knows better
 ROUNDNESS = 0.1  # pseudo-points that draw each covariance towards a sphere, so that none is singular
 SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
 RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
+TOLERANCE = 1e-6  # posterior mass that the kernels may skip: far below what a level is worth
 GAIN = 0.005  # nats per point and iteration: more gain than this, and the mixture still changes enough to move poses
 LEAST_POINTS = 8  # per component
 
@@ -58,7 +60,7 @@ class Step:
     floor: float  # variance added to every component
     spheres: bool = False
     hold: bool = False  # leave the poses alone
-    fixed: tuple[int, ...] = ()  # clouds that never move
+    constraints: Constraints = UNCONSTRAINED
 
     def __call__(
         self, moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
@@ -67,7 +69,7 @@ class Step:
         if self.hold:
             pooled = moments.pooled()
         else:
-            motions = self._motions(moments, mixture, stride)
+            motions = self._motions(moments, poses, mixture, stride)
             poses, pooled = motions @ poses, moments.moved_and_pooled(motions)
         means = mstep.means(pooled)
         covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
@@ -76,12 +78,12 @@ class Step:
         covariances = covariances + self.floor * np.eye(len(means[0]))
         return poses, replace(mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility)
 
-    def _motions(self, moments: Moments, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
+    def _motions(self, moments: Moments, poses: Array, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
         precisions = np.linalg.inv(mixture.covariances)
         if stride > 0 and not self.spheres:
             precisions = joint.softened(precisions)
         centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-        return joint.motions(moments, precisions, centre, fixed=self.fixed, stride=max(stride, 1.0))
+        return joint.motions(moments, precisions, centre, poses, self.constraints, stride=max(stride, 1.0))
 
 
 def rounded(covariances: Float[Array, "K D D"], pseudo_points: float, mass: Float[Array, " K"]) -> Float[Array, "K D D"]:
@@ -103,8 +105,8 @@ def priors(mass: Float[Array, "M K"], *, common: bool = False) -> Float[Array, "
     return smoothed / smoothed.sum(1, keepdims=True) * (1 - OUTLIERS)
 
 
-def log_prior(mixture: Mixture) -> float:
-    """The logarithm of the Dirichlet prior behind `priors`, up to a constant: what EM climbs together with the likelihood."""
+def log_visibility_prior(mixture: Mixture) -> float:
+    """The logarithm of the Dirichlet prior behind `priors`, up to a constant."""
     return 0.0 if mixture.visibility is None else SMOOTHING * float(np.log(mixture.visibility).sum())
 
 
@@ -144,8 +146,16 @@ class Runner:
     floor: float
     rng: np.random.Generator
     threads: int | None = None
-    fixed: tuple[int, ...] = ()
+    constraints: Constraints = UNCONSTRAINED
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on
+
+    def log_prior(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
+        """The logarithm of all priors, on poses and mixture: what EM climbs together with the likelihood."""
+        return self.constraints.penalty(poses) + log_visibility_prior(mixture)
+
+    def value(self, fit: Fit) -> float:
+        """What a fit is worth: its penalised log-likelihood per point."""
+        return float((fit.log_likelihood.sum() + self.log_prior(fit.poses, fit.mixture)) / fit.moments.points.sum())
 
     def map(self, tasks: Sequence[Callable[["Runner"], T]]) -> list[T]:
         """Several tasks side by side, each with a generator of its own: the results do not depend on the threads."""
@@ -156,7 +166,7 @@ class Runner:
 
     def fit(
         self,
-        clouds: Sequence[Float[Array, "_ D"]],
+        clouds: Sequence[Cloud],
         poses: Float[Array, "M D1 D1"],
         level: Level,
         *,
@@ -164,15 +174,15 @@ class Runner:
         history: tuple[Iteration, ...] = (),
     ) -> Fit:
         """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if any), and run EM on it."""
-        D = clouds[0].shape[1]
-        sweep = Sweep([Cloud.of(cloud) for cloud in clouds], threads=self.threads)
-        moved = np.concatenate([geometry.transform(pose, cloud) for pose, cloud in zip(poses, clouds, strict=True)])
+        D = clouds[0].dimension
+        sweep = Sweep(clouds, threads=self.threads, tolerance=TOLERANCE)
+        moved = np.concatenate([geometry.transform(T, cloud.points) for T, cloud in zip(poses, clouds, strict=True)])
         turn = geometry.random_rotation(self.rng, D)
         mixture = seeded(moved, len(clouds), level.components, self.floor, turn)
         if deviation is not None:
             mixture = replace(mixture, covariances=np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1)))
-        run = partial(em.batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=log_prior)
-        step = Step(self.floor, level.spheres, fixed=self.fixed)
+        run = partial(em.batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
+        step = Step(self.floor, level.spheres, constraints=self.constraints)
         mixture = with_outliers(mixture, sweep, poses)
         if level.maturing:
             mixture = run(replace(step, hold=True), poses, mixture, iterations=level.maturing).mixture
@@ -199,32 +209,38 @@ LINKS = 2  # each again and again with new components (and other points, where t
 AGAIN = 8  # iterations of such a repetition
 
 
-def coarse_to_fine(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], last: Level, runner: Runner) -> Fit:
+def coarse_to_fine(
+    clouds: Sequence[Float[Array, "_ D"]],
+    weights: Sequence[Float[Array, " _"] | None],
+    poses: Float[Array, "M D1 D1"],
+    last: Level,
+    runner: Runner,
+) -> Fit:
     """The whole schedule: several first phases, trials on growing models, and the last level from the best of them.
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does;
     and old components hold on to their points. So the last level is repeated with new ones, and the poses are averaged.
     """
-    drawn = drawn_points(clouds, last.points, runner.rng)
+    drawn = drawn_points(clouds, weights, last.points, runner.rng)
     start = best_start(drawn, poses, runner)
     more = any(len(cloud) > last.points for cloud in clouds)
 
     def chain(runner: Runner) -> list[Fit]:
         fits = [runner.fit(drawn, start.poses, last, history=start.history)]
         for _ in range(LINKS):
-            points = drawn_points(clouds, last.points, runner.rng) if more else drawn
+            points = drawn_points(clouds, weights, last.points, runner.rng) if more else drawn
             fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN)))
         return fits
 
     chains = runner.map([chain] * CHAINS)
-    poses = averaged([fit.poses for fits in chains for fit in fits[1:]])
+    poses = averaged([fit.poses for fits in chains for fit in fits[1:]], runner.constraints.gauge_free)
     held = runner.fit(drawn, poses, replace(last, iterations=0))
     return replace(held, history=chains[0][0].history, status=chains[0][0].status)
 
 
-def best_start(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
+def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
     """Try first phases of different reach on few points, and keep the one whose model explains the clouds best."""
-    few = sampled(clouds, FIRST.points, runner.rng)
+    few = fewer(clouds, FIRST.points, runner.rng)
 
     def first(deviation: float | None) -> Callable[[Runner], Fit]:
         level = replace(FIRST, iterations=0) if deviation is None else FIRST
@@ -232,28 +248,44 @@ def best_start(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 
 
     fits = runner.map([first(deviation) for deviation in DEVIATIONS])
     for level in TRIALS:
-        some = sampled(clouds, level.points, runner.rng)
+        some = fewer(clouds, level.points, runner.rng)
 
-        def trial(fit: Fit, level: Level = level, some: list[Array] = some) -> Callable[[Runner], Fit]:
+        def trial(fit: Fit, level: Level = level, some: list[Cloud] = some) -> Callable[[Runner], Fit]:
             return lambda runner: runner.fit(some, fit.poses, level, history=fit.history)
 
         fits = runner.map([trial(fit) for fit in fits])
-        values = [(fit.log_likelihood.sum() + log_prior(fit.mixture)) / fit.moments.points.sum() for fit in fits]
+        values = [
+            (fit.log_likelihood.sum() + runner.log_prior(fit.poses, fit.mixture)) / fit.moments.points.sum() for fit in fits
+        ]
         fits = [fits[i] for i in np.argsort(values)[::-1] if values[i] > max(values) - HOPELESS]
     return fits[0]
 
 
-def averaged(results: Sequence[Float[Array, "M D1 D1"]]) -> Float[Array, "M D1 D1"]:
-    """The mean of poses that differ little, each result first brought into the gauge of the first."""
+def averaged(results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool) -> Float[Array, "M D1 D1"]:
+    """The mean of poses that differ little, all brought into the gauge of the first where that is free."""
     twists = np.array([geometry.log(poses @ geometry.inverse(results[0])) for poses in results])
-    return geometry.exp((twists - twists.mean(1, keepdims=True)).mean(0)) @ results[0]
+    if gauge_free:
+        twists = twists - twists.mean(1, keepdims=True)
+    return geometry.exp(twists.mean(0)) @ results[0]
 
 
-def drawn_points(clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator) -> list[Float[Array, "_ D"]]:
+def drawn_points(
+    clouds: Sequence[Float[Array, "_ D"]], weights: Sequence[Float[Array, " _"] | None], count: int, rng: np.random.Generator
+) -> list[Cloud]:
     """At most `count` random points of each cloud, free of noise where the cloud itself can tell."""
-    return [surface.flattened(cloud) for cloud in sampled(clouds, count, rng)]
+    drawn = []
+    for cloud, weight in zip(clouds, weights, strict=True):
+        i = chosen(len(cloud), count, rng)
+        drawn.append(Cloud.of(surface.flattened(cloud[i]), None if weight is None else weight[i]))
+    return drawn
 
 
-def sampled(clouds: Sequence[Float[Array, "_ D"]], count: int, rng: np.random.Generator) -> list[Float[Array, "_ D"]]:
-    """At most `count` random points of each cloud."""
-    return [c if len(c) <= count else c[np.sort(rng.choice(len(c), count, replace=False))] for c in clouds]
+def fewer(clouds: Sequence[Cloud], count: int, rng: np.random.Generator) -> list[Cloud]:
+    """At most `count` random points of each cloud, in the same kd order."""
+    rows = [np.ascontiguousarray(cloud.rows[:, chosen(len(cloud), count, rng)]) for cloud in clouds]
+    return [Cloud(r, np.arange(r.shape[1]), cloud.dimension) for r, cloud in zip(rows, clouds, strict=True)]
+
+
+def chosen(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"]:
+    """At most `count` indices, sorted."""
+    return np.arange(available) if available <= count else np.sort(rng.choice(available, count, replace=False))
