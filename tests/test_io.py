@@ -3,6 +3,7 @@
 
 import json
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from plyfile import PlyData
 
 from coframe import geometry
 from coframe.clouds import InputError
+from coframe.io import clouds as cloud_files
 from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
@@ -47,6 +49,68 @@ def test_ply_keeps_every_digit(tmp_path: Path, D: int) -> None:
         for axis, column in zip("xyz", points.T, strict=False):
             np.testing.assert_array_equal(vertices[axis], column)
         np.testing.assert_array_equal(vertices["cloud"], np.arange(10))
+
+
+@pytest.mark.parametrize("order", ["plain", "with faces and comments", "faces first", "list property"])
+def test_ascii_is_read_as_plyfile_reads_it(tmp_path: Path, order: str) -> None:
+    vertices = "0.5 -1e-3 2 7\n1.25 0 3 8\n-4 5 6 9\n"
+    header = "element vertex 3\nproperty float x\nproperty double y\nproperty float32 z\nproperty uchar intensity\n"
+    faces = "element face 1\nproperty list uchar int vertex_indices\n"
+    bodies = {
+        "plain": f"{header}end_header\n{vertices}",
+        "with faces and comments": f"comment by hand\nobj_info x 1\n{header}{faces}end_header\n{vertices}3 0 1 2\n",
+        "faces first": f"{faces}{header}end_header\n3 0 1 2\n{vertices}",
+        "list property": f"{header.replace('uchar', 'list uchar int')}end_header\n0.5 -1e-3 2 1 7\n1.25 0 3 0\n-4 5 6 0\n",
+    }
+    path = tmp_path / "a.ply"
+    path.write_text("ply\nformat ascii 1.0\n" + bodies[order])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # plyfile warns of empty lists
+        expected = PlyData.read(path)["vertex"]
+    found = ply.read(path)
+    for axis in "xyz":
+        assert found[axis].dtype == expected[axis].dtype
+        np.testing.assert_array_equal(found[axis], expected[axis])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", "1 2 3\n4 5 6\n"), ("a.csv", "x,y,z,i\n1,2,3,9\n4,5,6,9\n"), ("a.xyz", "# c\n1;2;3;0\n\n4; 5; 6;1\n")],
+)
+def test_text_clouds(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    np.testing.assert_array_equal(cloud_files.read(tmp_path / name), [[1, 2, 3], [4, 5, 6]])
+
+
+def test_numpy_and_ply_clouds(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(6, 3))
+    np.save(tmp_path / "a.npy", points)
+    ply.write(tmp_path / "a.ply", points)
+    np.testing.assert_array_equal(cloud_files.read(tmp_path / "a.npy"), points)
+    np.testing.assert_array_equal(cloud_files.read(tmp_path / "a.ply"), points)
+
+
+@pytest.mark.parametrize("suffix", [".ply", ".npy", ".txt"])
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\n", b"\x00\xff\x80", b"ply\nformat ascii 1.0\nelement vertex 9\nproperty float x\n"]
+)
+def test_a_bad_cloud_is_named(tmp_path: Path, suffix: str, content: bytes) -> None:
+    path = tmp_path / f"scan{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"scan\.\w+: expected a cloud"):
+        cloud_files.read(path)
+
+
+def test_what_is_no_cloud_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.doc").touch()
+    for name, words in (("a.doc", r"expected one of \.ply"), ("b.ply", "found nothing"), (".", "a folder")):
+        with pytest.raises(InputError, match=words):
+            cloud_files.read(tmp_path / name)
+
+
+def test_scan2_comes_before_scan10() -> None:
+    names = ["scan10.ply", "scan2.ply", "Scan1.ply", "a.ply"]
+    assert sorted(names, key=cloud_files.natural) == ["a.ply", "Scan1.ply", "scan2.ply", "scan10.ply"]
 
 
 def test_pose_files_round_trip(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ LAYERS = [
     "clouds",
     "estep mstep joint io.files",
     "assess sweeps em io.ply io.poses",
+    "io.clouds",
     "result start.poses start.means start.scale schedule",
     "paper registration",
     "cli",

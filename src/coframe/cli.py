@@ -2,16 +2,21 @@
 """The command line. It parses, shows and writes; the work is done by the library, imported where a command needs it."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from coframe import Registration, simulate
+    from collections.abc import Callable
+
+    from coframe import Iteration, Registration, simulate
+    from coframe.arrays import Array
 
 app = typer.Typer(
     help="Bring many overlapping point clouds into one common frame, jointly.",
@@ -21,13 +26,18 @@ app = typer.Typer(
 )
 console = Console()
 
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all cores. The result is the same.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
 
 def main() -> None:
-    """The `coframe` command. Exit codes: 0 done, 2 bad input or usage, 130 interrupted."""
+    """The `coframe` command. Exit codes: 0 done, 1 a cloud failed, 2 bad input or usage, 130 interrupted."""
     from coframe.clouds import InputError
 
     try:
-        app(standalone_mode=True)
+        app()
     except InputError as error:
         print(f"coframe: {error}", file=sys.stderr)
         sys.exit(2)
@@ -55,42 +65,103 @@ def options(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.")] = Path("demo"),
-    views: Annotated[int, typer.Option(min=2, help="Number of scans.")] = 4,
-    points: Annotated[int, typer.Option(min=100, help="Points per scan, about.")] = 1500,
-    outliers: Annotated[float, typer.Option(min=0, max=1, help="Outliers per true point.")] = 0.2,
-    noise: Annotated[float, typer.Option(help="Signal-to-noise ratio of the points, in dB.")] = 40.0,
-    seed: Annotated[int, typer.Option(help="Seed of the scene and of the start.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; default: all cores.")] = None,
+    output: Output = Path("demo"),
+    views: Annotated[int, typer.Option(min=2, help="Number of scans.")] = 6,
+    points: Annotated[int, typer.Option(min=100, help="Points per scan, about.")] = 2000,
+    outliers: Annotated[float, typer.Option(min=0, max=1, help="Outliers per true point.")] = 0.1,
+    noise: Annotated[float, typer.Option(help="Signal-to-noise ratio of the points, in dB.")] = 45.0,
+    seed: Seed = 0,
+    threads: Threads = None,
 ) -> None:
     """Simulate scans of a known shape, register them, and compare with the truth.
 
-    Example:  coframe demo --views 6 --outliers 0.3 -o demo
+    Example:  coframe demo --views 8 --outliers 0.2 -o demo
     """
     import numpy as np
 
-    from coframe import paper, simulate
-    from coframe.start import means
+    from coframe import Options, register, simulate
 
     rng = np.random.default_rng(seed)
-    scene = simulate.scene(views, points, degrees=20.0 * (views - 1), noise_db=noise, outliers=outliers, rng=rng)
-    iterations = 100
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn(),
-        console=console, transient=True,
-    ) as progress:  # fmt: skip
-        bar = progress.add_task("registering", total=iterations)
-        result = paper.batch(
-            scene.clouds,
-            means.on_sphere(scene.clouds, means.count(scene.clouds), rng),
-            gamma=0.1,
-            iterations=iterations,
-            threads=threads,
-            on_iteration=lambda step: progress.update(bar, completed=step.number + 1),
-        )
+    degrees = 360.0 * (views - 1) / views
+    scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
+    with _progress(quiet=False) as on_iteration:
+        result = register(scene.clouds, options=Options(seed=seed, threads=threads), on_iteration=on_iteration)
     result.save(output)
     console.print(_demo_table(result, scene))
-    console.print(f"{result.iterations} iterations; wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
+    console.print(f"Wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
+
+
+@app.command()
+def register(
+    files: Annotated[list[Path], typer.Argument(help="Two or more clouds: .ply, .npy, .txt, .xyz, .csv.")],
+    output: Output,
+    poses: Annotated[
+        Path | None, typer.Option(help="Start poses (coframe-poses/1 JSON), matched by file name. Default: as the clouds lie.")
+    ] = None,
+    components: Annotated[int, typer.Option(min=1, help="Gaussians of the model.")] = 1000,
+    seed: Seed = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Register clouds that lie roughly in place, or whose start poses are known.
+
+    Example:  coframe register scans/*.ply --poses start.json -o out
+    """
+    import coframe
+    from coframe.clouds import as_clouds
+    from coframe.io import clouds as cloud_files
+
+    files = sorted(files, key=lambda path: cloud_files.natural(path.name))
+    clouds = as_clouds([cloud_files.read(path) for path in files], names=[str(path) for path in files])
+    start = _start_poses(files, poses) if poses else None
+    options = coframe.Options(components=components, seed=seed, threads=threads)
+    with _progress(quiet) as on_iteration:
+        names = [path.stem for path in files]
+        result = coframe.register(clouds, start, options=options, names=names, on_iteration=on_iteration)
+    result.save(output)
+    if not quiet:
+        console.print(_verdict_table(result))
+        console.print(f"{result.status.value}; wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
+    if any(verdict.verdict == "failed" for verdict in result.verdicts):
+        raise typer.Exit(1)
+
+
+def _start_poses(files: list[Path], path: Path) -> "Array":
+    import numpy as np
+
+    from coframe.clouds import InputError
+    from coframe.io import poses as pose_files
+
+    known = pose_files.read(path)
+    for file in files:
+        if file.stem not in known and file.name not in known:
+            raise InputError(f"{path}: expected a pose for {file.name}, found poses for {', '.join(known)}")
+    return np.stack([known[file.stem] if file.stem in known else known[file.name] for file in files])
+
+
+@contextmanager
+def _progress(quiet: bool) -> "Iterator[Callable[[Iteration], None]]":
+    """A line that shows where the run is; a callback moves it."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        task, done = progress.add_task("reading the scene"), 0
+
+        def show(iteration: "Iteration") -> None:
+            nonlocal done
+            done += 1
+            text = f"iteration {done}: log-likelihood {iteration.log_likelihood:.5g}, largest step {iteration.step:.1e}"
+            progress.update(task, description=text)
+
+        yield show
+
+
+def _verdict_table(result: "Registration") -> Table:
+    table = Table("cloud", "points", "verdict", "overlap", "residual", "reason")
+    for name, cloud, verdict in zip(result.names, result.clouds, result.verdicts, strict=True):
+        figures = f"{verdict.overlap:.0%}", f"{verdict.residual:.3g}"
+        reason = "" if verdict.verdict == "aligned" else verdict.reason
+        table.add_row(name, str(len(cloud)), verdict.verdict, *figures, reason)
+    return table
 
 
 def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
@@ -98,13 +169,18 @@ def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
 
     errors = metrics.rotation_errors(result.poses, scene.poses)
     table = Table("cloud", title="Registered against the truth")
-    for heading in ("points", "rotation error", "outliers", "found", "false alarms"):
+    for heading in ("points", "rotation error", "verdict", "outliers", "found", "false alarms"):
         table.add_column(heading, justify="right")
     for j, (keep, true) in enumerate(zip(result.inliers(), scene.outliers, strict=True)):
         found, false_alarms = (~keep & true).sum(), (~keep & ~true).sum()
-        error = "reference" if j == 0 else f"{errors[j]:.2f} deg"
         table.add_row(
-            str(j), str(len(keep)), error, str(true.sum()), _share(found, true.sum()), _share(false_alarms, (~true).sum())
+            str(j),
+            str(len(keep)),
+            "reference" if j == 0 else f"{errors[j]:.3f} deg",
+            result.verdicts[j].verdict,
+            str(true.sum()),
+            _share(found, true.sum()),
+            _share(false_alarms, (~true).sum()),
         )
     return table
 

@@ -66,6 +66,7 @@ def register(
     weights: Sequence[Float[Array, " _"]] | None = None,
     fixed: Sequence[int] = (),
     priors: Sequence[PosePrior] = (),
+    names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
 ) -> Registration:
     """Bring the clouds into one common frame.
@@ -73,13 +74,15 @@ def register(
     clouds: M arrays (N_j, D), D = 2 or 3, or anything with `.points` or `.vertices`.
     poses: (M, D+1, D+1) where to start; pose j carries cloud j into the common frame, x = R v + t. Default: identity.
     weights: per cloud, the weight of each point (N_j,). fixed: clouds whose pose is known and stays. priors: poses that are
-    known about. on_iteration: called after each iteration of each phase; returning True ends the phase.
+    known about. names: of the clouds, in messages and results. on_iteration: called after each iteration of each phase, of
+    which several run side by side; returning True ends the phase.
 
     >>> result = coframe.register(clouds, poses=start)
     >>> result.poses, result.verdicts
     """
-    clouds = as_clouds(clouds)
+    clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
+    names = [f"cloud {j}" for j in range(M)] if names is None else names
     poses = geometry.identity(M, D) if poses is None else as_poses(poses, M, D)
     point_weights = as_weights(weights, clouds)
     _check_indices("fixed", fixed, M)
@@ -103,7 +106,6 @@ def register(
         ),
     )
     sweep = Sweep([Cloud.of(c, w) for c, w in zip(inner, point_weights, strict=True)], threads=options.threads)
-    names = [f"cloud {j}" for j in range(M)]
     return in_user_units(fit, sweep, clouds, names, frames, origin, constraints)
 
 
