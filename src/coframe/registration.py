@@ -28,7 +28,7 @@ class Options:
 
     components: int = 1000  # K of the last level, at most one for every 8 points
     points: int = 3000  # per cloud that a level sees; where there are more, the repetitions of the last level see others
-    iterations: int = 40  # of the last level, at most
+    iterations: int = 20  # of a fit in the last level, at most; fits are repeated until the poses have settled
     tolerance: float = 1e-4  # share of the scene's radius: poses that move less in an iteration have settled
     motion: str = "rigid"  # how clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only)
     seed: int = 0  # of the choice of points and components

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from jaxtyping import Float, Int
 
 from coframe import em, geometry, joint, kernels, mstep, surface
 from coframe.arrays import Array
-from coframe.em import Fit, Iteration
+from coframe.em import Fit, Iteration, Status
 from coframe.estep import Cloud
 from coframe.joint import UNCONSTRAINED, Constraints
 from coframe.mixture import Mixture
@@ -124,19 +125,25 @@ def seeded(points: Float[Array, "N D"], clouds: int, components: int, floor: flo
     d = points[order] - np.repeat(means, count[:, 0], axis=0)
     covariances = np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / count[..., None] + floor * np.eye(D)
     covariances = rounded(covariances, ROUNDNESS, count[:, 0].astype(float))
-    K = len(means)
-    visibility = np.full((clouds, K), (1 - OUTLIERS) / K)
-    return Mixture(means, covariances, visibility[0], 0.0, visibility)
+    visibility = np.full((clouds, len(means)), (1 - OUTLIERS) / len(means))
+    mixture = Mixture(means, covariances, visibility[0], 0.0, visibility)
+    return replace(
+        mixture, outlier_density=outlier_density(float(np.mean(np.log(mixture.weights) + mixture.log_peaks)) - D / 2)
+    )
 
 
-def with_outliers(mixture: Mixture, sweep: Sweep, poses: Float[Array, "M D1 D1"]) -> Mixture:
-    """The mixture with a uniform class that acts: its share of the points over the volume that the points really fill.
+def outlier_density(log_density: float) -> float:
+    """The density of a uniform class that acts, given the mean log-density of the points: its share over their volume.
 
-    That volume is the one of a uniform distribution with the entropy of the mixture: a thin shell around the surface, not
-    the box around it, in which a uniform density would be too low ever to explain anything.
+    That volume is the one of a uniform distribution with the same entropy: a thin shell around the surface, not the box around
+    it, in which a uniform density would be too low ever to explain anything.
     """
-    _, log_likelihood = sweep.moments(poses, mixture)
-    return replace(mixture, outlier_density=float(OUTLIERS * np.exp(np.median(log_likelihood / sweep.points))))
+    return float(OUTLIERS * np.exp(log_density))
+
+
+def typical(log_likelihood: Float[Array, " M"], points: Float[Array, " M"]) -> float:
+    """The mean log-density of a cloud's points, in the median over clouds: one that does not belong changes little."""
+    return float(np.median(log_likelihood / points))
 
 
 @dataclass(frozen=True)
@@ -180,13 +187,15 @@ class Runner:
         turn = geometry.random_rotation(self.rng, D)
         mixture = seeded(moved, len(clouds), level.components, self.floor, turn)
         if deviation is not None:
-            mixture = replace(mixture, covariances=np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1)))
+            spheres = np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1))
+            mixture = replace(mixture, covariances=spheres, outlier_density=0.0)
+            _, log_likelihood = sweep.moments(poses, mixture)
+            mixture = replace(mixture, outlier_density=outlier_density(typical(log_likelihood, sweep.points)))
         run = partial(em.batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
         step = Step(self.floor, level.spheres, constraints=self.constraints)
-        mixture = with_outliers(mixture, sweep, poses)
         if level.maturing:
-            mixture = run(replace(step, hold=True), poses, mixture, iterations=level.maturing).mixture
-            mixture = with_outliers(mixture, sweep, poses)
+            held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
+            mixture = replace(held.mixture, outlier_density=outlier_density(typical(held.log_likelihood, sweep.points)))
         return run(
             step,
             poses,
@@ -205,8 +214,10 @@ DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
 CHAINS = 2  # that go through the last level side by side,
-LINKS = 2  # each again and again with new components (and other points, where there are more); the result is their average
+LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
+MOST_LINKS = 10  # but not for ever
 AGAIN = 8  # iterations of such a repetition
+SAME = 2e-3  # of the radius: poses that differ by less are the same but for the chance of where components lie
 
 
 def coarse_to_fine(
@@ -219,7 +230,8 @@ def coarse_to_fine(
     """The whole schedule: several first phases, trials on growing models, and the last level from the best of them.
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does;
-    and old components hold on to their points. So the last level is repeated with new ones, and the poses are averaged.
+    and old components hold on to their points. So the last level is repeated with new ones until that moves the poses no
+    more than such chance does, and the last poses are averaged.
     """
     drawn = drawn_points(clouds, weights, last.points, runner.rng)
     start = best_start(drawn, poses, runner)
@@ -227,15 +239,22 @@ def coarse_to_fine(
 
     def chain(runner: Runner) -> list[Fit]:
         fits = [runner.fit(drawn, start.poses, last, history=start.history)]
-        for _ in range(LINKS):
+        calm = 0
+        while calm < LINKS and len(fits) <= MOST_LINKS:
             points = drawn_points(clouds, weights, last.points, runner.rng) if more else drawn
-            fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN)))
+            fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN), history=fits[-1].history))
+            calm = calm + 1 if apart(fits[-2], fits[-1]) < SAME else 0
         return fits
 
     chains = runner.map([chain] * CHAINS)
-    poses = averaged([fit.poses for fits in chains for fit in fits[1:]], runner.constraints.gauge_free)
-    held = runner.fit(drawn, poses, replace(last, iterations=0))
-    return replace(held, history=chains[0][0].history, status=chains[0][0].status)
+    best = max(chains, key=lambda fits: runner.value(fits[-1]))
+    ends = [fit.poses for fits in chains if apart(best[-1], fits[-1]) < 2 * SAME for fit in fits[-LINKS:]]
+    held = runner.fit(drawn, averaged(ends, runner.constraints.gauge_free), replace(last, iterations=0))
+    settled = all(apart(a, b) < SAME for a, b in pairwise(best[-LINKS - 1 :]))
+    status = best[-1].status
+    if status is not Status.STOPPED:
+        status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
+    return replace(held, history=best[-1].history, status=status)
 
 
 def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
@@ -259,6 +278,11 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
         ]
         fits = [fits[i] for i in np.argsort(values)[::-1] if values[i] > max(values) - HOPELESS]
     return fits[0]
+
+
+def apart(a: Fit, b: Fit) -> float:
+    """How far the poses of two fits differ, as a share of the scene's radius."""
+    return em.largest_step(em.relative_twists(a.poses, b.poses, b.mixture), RADIUS)
 
 
 def averaged(results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool) -> Float[Array, "M D1 D1"]:
