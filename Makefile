@@ -19,7 +19,7 @@ bench: .venv/installed-bench
 	@if [ -e $(PEERS)/installed ]; then $(BIN)/python -m benchmarks.multiview; \
 	else echo; echo "For the side-by-side run with Open3D and MeshLib: make peers (over 1 GB), then make bench again."; fi
 
-# The peers are large and bring dependencies of their own, so they live apart from coframe.
+# The peers are large and bring dependencies of their own, so they live apart from coframe. MeshLib is free for non-commercial use.
 peers: $(PEERS)/installed
 
 clean:

@@ -18,7 +18,7 @@ LAYERS = [
     "estep mstep joint io.files",
     "assess sweeps em io.ply io.poses",
     "io.clouds",
-    "result start.poses start.means start.scale schedule",
+    "result start.poses start.means start.scale schedule doors",
     "paper registration",
     "cli",
 ]

@@ -9,10 +9,11 @@ from importlib.metadata import version
 from coframe import estep, metrics, paper, simulate, start
 from coframe.assess import Verdict
 from coframe.clouds import InputError
+from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.registration import Options, PosePrior, register
+from coframe.registration import register
 from coframe.result import Registration, load
 
 __version__ = version("coframe")

@@ -79,20 +79,20 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
 
 
 def pose_covariance(
-    moments: Moments, mixture: Mixture, places: Float[Array, "M D"], constraints: Constraints
+    moments: Moments, mixture: Mixture, poses: Float[Array, "M D1 D1"], constraints: Constraints
 ) -> Float[Array, "M P P"]:
-    """The covariance of each pose's error (omega, tau): omega turns cloud j about its place, tau moves that place.
+    """The covariance of each pose's error (omega, tau): omega turns cloud j about its origin, tau moves that origin.
 
     It is the inverse of the information that the profile likelihood holds about the poses, in the gauge of the average cloud
     (or of fixed clouds and priors): a common motion of all clouds is no error.
     """
-    D = places.shape[1]
+    D = mixture.dimension
     P = geometry.degrees_of_freedom(D)
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
     H, _ = joint.system(moments, np.linalg.inv(mixture.covariances), centre)
     for prior in constraints.priors:
-        j, J = slice(P * prior.cloud, P * prior.cloud + P), joint.lever(places[prior.cloud] - centre)
+        j, J = slice(P * prior.cloud, P * prior.cloud + P), joint.lever(prior.where(poses[prior.cloud]) - centre)
         H[j, j] += J.T @ prior.information @ J
     whole = joint.covariance(H, D, constraints)
-    levers = [joint.lever(place - centre) for place in places]
+    levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
     return np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)])

@@ -96,11 +96,15 @@ def batch(
         moments, log_likelihood = expect(poses, mixture)
         value, points = float(log_likelihood.sum()) + penalty(poses, mixture), float(moments.points.sum())
         if before and value < best - FALL * points:
+            if stride == 0:  # not even a plain step helps: what is not in Q (a floor, say) stands against it
+                (_, poses, mixture), status = before, Status.CONVERGED
+                break
             poses, mixture = maximize(*before, 0.0)
-            before, stride = None, 1.0
+            stride = 0.0
             continue
         gained, best = value - best, value
         before = (moments, poses, mixture) if bold else None
+        stride = max(stride, float(bold))
         old = poses
         poses, mixture = maximize(moments, poses, mixture, stride)
         last, twist = twist, relative_twists(old, poses, mixture)

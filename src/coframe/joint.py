@@ -46,12 +46,17 @@ class Prior:
 
     cloud: int
     pose: Float[Array, "D1 D1"]
-    information: Float[Array, "P P"]  # inverse covariance of the twist (omega, tau): R = exp(omega) R_0, t = t_0 + tau
+    information: Float[Array, "P P"]  # inverse covariance of (omega, tau): how the cloud is turned, and `place` is moved
+    place: Float[Array, " D"]  # in the cloud's own frame
+
+    def where(self, pose: Float[Array, "D1 D1"]) -> Float[Array, " D"]:
+        """Where a pose puts the place."""
+        return geometry.rotation(pose) @ self.place + geometry.translation(pose)
 
     def error(self, pose: Float[Array, "D1 D1"]) -> Float[Array, " P"]:
-        """The twist (omega, tau) that leads from the prior to a pose."""
+        """(omega, tau) of a pose."""
         turn = geometry.log_rotation(geometry.rotation(pose) @ geometry.rotation(self.pose).T)
-        return np.concatenate([turn, geometry.translation(pose) - geometry.translation(self.pose)])
+        return np.concatenate([turn, self.where(pose) - self.where(self.pose)])
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def motions(
     H, g = system(moments, precisions, centre)
     for prior in constraints.priors:
         j = slice(P * prior.cloud, P * prior.cloud + P)
-        J = lever(geometry.translation(poses[prior.cloud]) - centre)
+        J = lever(prior.where(poses[prior.cloud]) - centre)
         H[j, j] += J.T @ prior.information @ J
         g[j] += J.T @ prior.information @ prior.error(poses[prior.cloud])
     free = constraints.allowed(M, len(centre))

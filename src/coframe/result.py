@@ -41,7 +41,7 @@ class Registration:
     outlier_probability: tuple[Float[Array, " _"], ...]  # posterior of the uniform class, per point
     labels: tuple[Int[Array, " _"], ...]  # most probable component per point, -1 for the uniform class
     verdicts: tuple[Verdict, ...]  # per cloud: "aligned", "weak" or "failed", and why
-    pose_covariance: Float[Array, "M P P"]  # of each pose's error (omega [rad], tau): see `assess.pose_covariance`
+    pose_covariance: Float[Array, "M P P"]  # of each pose's error: a turn [rad] of the cloud about its median, and a shift
     history: tuple[Iteration, ...]
     status: Status
 
@@ -212,7 +212,7 @@ def in_user_units(
     moments = fit.moments if fit.moments.full else sweep.moments(fit.poses, fit.mixture, full=True)[0]
     points = float(sweep.points.sum())
     poses = frames.leave_poses(fit.poses, origin)
-    covariance = pose_covariance(moments, fit.mixture, geometry.translation(fit.poses), constraints)
+    covariance = pose_covariance(moments, fit.mixture, fit.poses, constraints)
     mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(moments, origin)
     return Registration(
         clouds=tuple(clouds),

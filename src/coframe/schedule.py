@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from coframe import em, geometry, joint, kernels, mstep, surface
+from coframe import assess, em, geometry, joint, kernels, mstep, surface
 from coframe.arrays import Array
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import Cloud
@@ -217,12 +217,12 @@ CHAINS = 2  # that go through the last level side by side,
 LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
 MOST_LINKS = 10  # but not for ever
 AGAIN = 8  # iterations of such a repetition
-SAME = 2e-3  # of the radius: poses that differ by less are the same but for the chance of where components lie
+SAME = 4.0  # standard deviations: poses that differ by less are the same but for the chance of where components lie
 
 
 def coarse_to_fine(
     clouds: Sequence[Float[Array, "_ D"]],
-    weights: Sequence[Float[Array, " _"] | None],
+    weights: Sequence[Float[Array, " _"]],
     poses: Float[Array, "M D1 D1"],
     last: Level,
     runner: Runner,
@@ -240,17 +240,19 @@ def coarse_to_fine(
     def chain(runner: Runner) -> list[Fit]:
         fits = [runner.fit(drawn, start.poses, last, history=start.history)]
         calm = 0
-        while calm < LINKS and len(fits) <= MOST_LINKS:
+        while calm < LINKS and len(fits) <= MOST_LINKS and fits[-1].status is not Status.STOPPED:
             points = drawn_points(clouds, weights, last.points, runner.rng) if more else drawn
             fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN), history=fits[-1].history))
-            calm = calm + 1 if apart(fits[-2], fits[-1]) < SAME else 0
+            calm = calm + 1 if apart(fits[-2], fits[-1], runner.constraints) < SAME else 0
         return fits
 
     chains = runner.map([chain] * CHAINS)
     best = max(chains, key=lambda fits: runner.value(fits[-1]))
-    ends = [fit.poses for fits in chains if apart(best[-1], fits[-1]) < 2 * SAME for fit in fits[-LINKS:]]
+    ends = [fit.poses for fits in chains if apart(fits[-1], best[-1], runner.constraints) < SAME for fit in fits[-LINKS:]]
+    if runner.constraints.priors:  # what they leave free, each chain has chosen for itself
+        ends = [best[-1].poses]
     held = runner.fit(drawn, averaged(ends, runner.constraints.gauge_free), replace(last, iterations=0))
-    settled = all(apart(a, b) < SAME for a, b in pairwise(best[-LINKS - 1 :]))
+    settled = len(best) > LINKS and all(apart(a, b, runner.constraints) < SAME for a, b in pairwise(best[-LINKS - 1 :]))
     status = best[-1].status
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
@@ -280,9 +282,12 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
     return fits[0]
 
 
-def apart(a: Fit, b: Fit) -> float:
-    """How far the poses of two fits differ, as a share of the scene's radius."""
-    return em.largest_step(em.relative_twists(a.poses, b.poses, b.mixture), RADIUS)
+def apart(a: Fit, b: Fit, constraints: Constraints) -> float:
+    """How far the poses of two fits differ, in standard deviations of the poses."""
+    difference = em.relative_twists(a.poses, b.poses, b.mixture)
+    covariance = assess.pose_covariance(b.moments, b.mixture, b.poses, constraints)
+    deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
+    return em.largest_step(difference, RADIUS) / max(em.largest_step(deviations, RADIUS), np.finfo(float).tiny)
 
 
 def averaged(results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool) -> Float[Array, "M D1 D1"]:
@@ -294,13 +299,13 @@ def averaged(results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool) -> Fl
 
 
 def drawn_points(
-    clouds: Sequence[Float[Array, "_ D"]], weights: Sequence[Float[Array, " _"] | None], count: int, rng: np.random.Generator
+    clouds: Sequence[Float[Array, "_ D"]], weights: Sequence[Float[Array, " _"]], count: int, rng: np.random.Generator
 ) -> list[Cloud]:
     """At most `count` random points of each cloud, free of noise where the cloud itself can tell."""
     drawn = []
     for cloud, weight in zip(clouds, weights, strict=True):
         i = chosen(len(cloud), count, rng)
-        drawn.append(Cloud.of(surface.flattened(cloud[i]), None if weight is None else weight[i]))
+        drawn.append(Cloud.of(surface.flattened(cloud[i]), weight[i]))
     return drawn
 
 

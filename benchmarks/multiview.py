@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""coframe, Open3D and MeshLib on the same scans from the same starts, in one run: `make peers`, then `make bench`.
+
+The problems: the range scans of the Stanford bunny (10) and dragon (15), 3,000 random points of each, from starts turned by up
+to 8 degrees and moved by up to 4 mm along each axis. The time is that of the registration alone, with all it needs besides
+points and start poses (spacing, normals), on as many cores as it wishes; imports and compilation come before. It is the best of
+several rounds, in which the methods take turns so that a noisy moment hits them alike.
+
+The result is judged on the full scans, of which the methods saw about a tenth: rotation and translation against the published
+poses, relative to the first scan; and the residual, which needs no truth, the median distance of points to the surface of the
+other scans. Where a result has a smaller residual than the published poses, the angle between them is no longer an error.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
+
+import coframe
+from benchmarks.peers import SETTINGS, Peer
+from coframe import geometry, metrics
+from coframe.io import ply
+
+ROOT = Path(__file__).resolve().parents[1]
+PROBLEMS = {"bunny": "stanford/bunny/bun.conf", "dragon": "stanford/dragon_stand/dragonStandRight.conf"}
+POINTS, DEGREES, SHIFT = 3000, 8.0, 0.004  # points a scan; how far starts are off, in degrees and metres
+GATE = 0.002  # of the residual, in metres: what is farther apart is not the same surface
+OURS = "coframe"
+
+Method = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, float]]  # clouds, start -> poses, seconds
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A full scan as the judge sees it: points (N, 3), unit normals (N, 3), and a tree over the points."""
+
+    points: np.ndarray
+    normals: np.ndarray
+    tree: cKDTree
+
+    @classmethod
+    def of(cls, points: np.ndarray, neighbours: int = 12) -> "Surface":
+        """The normals are those of the planes through the nearest neighbours."""
+        tree = cKDTree(points)
+        patches = points[tree.query(points, neighbours)[1]]
+        patches -= patches.mean(1, keepdims=True)
+        return cls(points, np.linalg.eigh(patches.swapaxes(1, 2) @ patches).eigenvectors[:, :, 0], tree)
+
+
+def residual(surfaces: Sequence[Surface], poses: np.ndarray, gate: float = GATE) -> float | None:
+    """The median absolute point-to-plane distance over all ordered pairs of scans, None where no two of them overlap.
+
+    Up to 3,000 random points a scan, always the same ones. A point counts where its nearest neighbour is within `gate`, and a
+    pair of scans counts where 200 points do.
+    """
+    rng = np.random.default_rng(5)
+    samples = [s.points[rng.choice(len(s.points), min(3000, len(s.points)))] for s in surfaces]
+    distances = []
+    for a, sample in enumerate(samples):
+        for b, surface in enumerate(surfaces):
+            if a == b:
+                continue
+            points = geometry.transform(geometry.inverse(poses[b]) @ poses[a], sample)
+            distance, nearest = surface.tree.query(points, distance_upper_bound=gate)
+            near = np.isfinite(distance)
+            if near.sum() >= 200:
+                offset = points[near] - surface.points[nearest[near]]
+                distances.append(np.abs((offset * surface.normals[nearest[near]]).sum(1)))
+    return float(np.median(np.concatenate(distances))) if distances else None
+
+
+def judge(surfaces: Sequence[Surface], poses: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
+    """The figures of one result. The first scan is the frame and does not count; lengths are in the unit of the scans."""
+    angles = metrics.rotation_errors(poses, truth)[1:]
+    return {
+        "rotation_deg": float(angles.mean()),
+        "worst_deg": float(angles.max()),
+        "translation": float(metrics.translation_errors(poses, truth)[1:].mean()),
+        "residual": residual(surfaces, poses),
+    }
+
+
+def stanford(conf: Path) -> tuple[list[np.ndarray], np.ndarray]:
+    """The scans (N_j, 3) in metres and their published poses (M, 4, 4).
+
+    A line `bmesh FILE tx ty tz qx qy qz qw` places a scan. The published quaternions turn the frame, not the points.
+    """
+    rows = [line.split() for line in conf.read_text().splitlines() if line.startswith("bmesh")]
+    scans = []
+    for row in rows:
+        vertices = ply.read(conf.parent / row[1])
+        scans.append(np.stack([vertices[axis] for axis in "xyz"], 1).astype(float))
+    numbers = np.array([row[2:9] for row in rows], float)
+    turns = Rotation.from_quat(numbers[:, 3:]).inv().as_matrix()
+    return scans, geometry.pose(turns, numbers[:, :3])
+
+
+def problem(
+    scans: Sequence[np.ndarray], truth: np.ndarray, noise_db: float | None, seed: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Random points of every scan, and the true poses disturbed, but for the first.
+
+    noise_db: Gaussian noise, so many dB below the mean variance of the scan's coordinates. None: no noise.
+    """
+    rng = np.random.default_rng(seed)
+    clouds, start = [], truth.copy()
+    for j, scan in enumerate(scans):
+        cloud = scan[rng.choice(len(scan), min(POINTS, len(scan)), replace=False)]
+        if noise_db is not None:
+            cloud = cloud + rng.normal(size=cloud.shape) * np.sqrt(cloud.var(0).mean() / 10 ** (noise_db / 10))
+        clouds.append(cloud.astype(np.float32).astype(float))  # as the usual files would hold it
+        disturbance = geometry.pose(geometry.random_rotation(rng, 3, DEGREES), rng.uniform(-SHIFT, SHIFT, 3))
+        if j > 0:
+            start[j] = disturbance @ truth[j]
+    return clouds, start
+
+
+def ours(clouds: Sequence[np.ndarray], start: np.ndarray) -> tuple[np.ndarray, float]:
+    """coframe as anyone would call it: no option."""
+    began = time.perf_counter()
+    result = coframe.register(clouds, poses=start)
+    return result.poses, time.perf_counter() - began
+
+
+def in_turns(methods: dict[str, Method], clouds: Sequence[np.ndarray], start: np.ndarray, rounds: int) -> dict[str, Any]:
+    """The poses that each method finds in the first round, and its shortest time of all rounds."""
+    poses: dict[str, np.ndarray] = {}
+    seconds = dict.fromkeys(methods, np.inf)
+    for _ in range(rounds):
+        for name, register in methods.items():
+            found, took = register(clouds, start)
+            poses.setdefault(name, found)
+            seconds[name] = min(seconds[name], took)
+    return {name: (poses[name], seconds[name]) for name in methods}
+
+
+def compare(problems: Sequence[str], methods: dict[str, Method], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run and judge everything; print and return a row for each problem, seed and method, and for the poses as published."""
+    folder, rows, warm = data(), [], False
+    for name in problems:
+        scans, truth = stanford(folder / PROBLEMS[name])
+        surfaces = [Surface.of(scan) for scan in scans]
+        rows.append(
+            {"problem": name, "seed": None, "method": "published poses", **judge(surfaces, truth, truth), "seconds": None}
+        )
+        show(rows[-1])
+        for seed in options.seeds:
+            clouds, start = problem(scans, truth, options.noise, seed)
+            if not warm:
+                in_turns(methods, clouds, start, 1)
+                warm = True
+            for method, (poses, seconds) in in_turns(methods, clouds, start, options.rounds).items():
+                figures = judge(surfaces, poses, truth)
+                rows.append({"problem": name, "seed": seed, "method": method, **figures, "seconds": seconds})
+                show(rows[-1])
+    return rows
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Over the seeds of each problem and method: the worst of the worst scans, the mean of all else."""
+    measured = [row for row in rows if row["seed"] is not None]
+    out = []
+    for name, method in dict.fromkeys((row["problem"], row["method"]) for row in measured):
+        some = [row for row in measured if (row["problem"], row["method"]) == (name, method)]
+        line: dict[str, Any] = {"problem": name, "seed": "all", "method": method}
+        for key in ("rotation_deg", "worst_deg", "translation", "residual", "seconds"):
+            values = [row[key] for row in some]
+            line[key] = None if None in values else float(np.max(values) if key == "worst_deg" else np.mean(values))
+        out.append(line)
+    return out
+
+
+HEAD = "problem  seed  method            rotation deg     worst   shift mm   residual um   seconds"
+
+
+def show(row: dict[str, Any]) -> None:
+    """One line of the table."""
+
+    def number(key: str, width: int, digits: int, scale: float = 1.0) -> str:
+        return f"{'-':>{width}}" if row[key] is None else f"{row[key] * scale:{width}.{digits}f}"
+
+    print(
+        f"{row['problem']:8s} {'' if row['seed'] is None else row['seed']!s:>4s}  {row['method']:16s}"
+        f"{number('rotation_deg', 14, 3)}{number('worst_deg', 10, 3)}{number('translation', 11, 3, 1e3)}"
+        f"{number('residual', 14, 1, 1e6)}{number('seconds', 10, 2)}",
+        flush=True,
+    )
+
+
+def data() -> Path:
+    """The folder of the third-party data sets, the ones needed here being there."""
+    folder = Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data")
+    missing = [conf for conf in PROBLEMS.values() if not (folder / conf).exists()]
+    if missing:
+        sys.exit(
+            f"{' and '.join(missing)} not found in {folder}: unpack the Stanford bunny and dragon range scans "
+            "(https://graphics.stanford.edu/data/3Dscanrep/) into stanford/bunny and stanford/dragon_stand of a folder, "
+            "and set COFRAME_DATA to that folder"
+        )
+    return folder
+
+
+def peers_python() -> Path:
+    """The interpreter of the peers' environment."""
+    folder = ROOT / ".venv-peers"
+    for path in (folder / "bin" / "python", folder / "Scripts" / "python.exe"):
+        if path.exists():
+            return path
+    sys.exit(f"the peers are not installed ({folder} is missing): run `make peers` first")
+
+
+def machine() -> dict[str, Any]:
+    """What the times depend on. A load average well above 0 at the start means that others were using the cores."""
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return {"cores": os.cpu_count(), "cpu": cpu, "system": platform.platform(), "load_at_start": load}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the options, run, print the table, save the JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.multiview", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--methods", nargs="+", choices=[OURS, *SETTINGS], default=[OURS, *SETTINGS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--noise", type=float, metavar="DB", help="add noise, so many dB below the signal (25 is much)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each method runs; the shortest time counts")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="default: results/multiview.json, with the noise in its name"
+    )
+    options = parser.parse_args(arguments)
+    suffix = "" if options.noise is None else f"-{options.noise:g}dB"
+    output = options.output or ROOT / "results" / f"multiview{suffix}.json"
+
+    data()
+    settings = {name: SETTINGS[name]["clean" if options.noise is None else "noisy"] for name in SETTINGS}
+    report: dict[str, Any] = {
+        "options": {**vars(options), "output": str(output), "points": POINTS, "degrees": DEGREES, "shift": SHIFT, "gate": GATE},
+        "settings": {name: settings[name] for name in options.methods if name in settings},
+        "machine": machine(),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("coframe", "numpy", "scipy", "numba")},
+    }
+    with ExitStack() as stack:
+        methods: dict[str, Method] = {}
+        for name in options.methods:
+            if name == OURS:
+                methods[name] = ours
+                continue
+            try:
+                peer = stack.enter_context(Peer(name, peers_python()))
+            except RuntimeError as error:
+                sys.exit(str(error))
+            methods[name] = partial(peer.register, settings=settings[name])
+            report["versions"][name] = peer.version
+        about = report["machine"]
+        print(f"\n{about['cpu']}, {about['cores']} cores, load {about['load_at_start']} at the start")
+        print(
+            f"{'clean scans' if options.noise is None else f'noise at {options.noise:g} dB'}, best time of {options.rounds}\n"
+        )
+        print(HEAD)
+        report["rows"] = compare(options.problems, methods, options)
+    report["summary"] = summary(report["rows"])
+    print(f"\n{HEAD}")
+    for row in report["summary"]:
+        show(row)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nsaved as {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""The rest of `register`'s door: start poses, weights, anchors, priors, options. One sentence for whatever is wrong."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from coframe import geometry
+from coframe.arrays import Array
+from coframe.clouds import Frames, InputError
+from coframe.joint import Prior
+
+MOTIONS = ("rigid", "translation", "yaw")
+RIGID = 1e-3  # how far a rotation matrix may be from one
+
+
+@dataclass(frozen=True)
+class Options:
+    """The few things one may want to change. Left alone, each does well on scans of any size and unit."""
+
+    components: int = 1000  # K of the last level, at most one for every 8 points
+    points: int = 3000  # per cloud that a level sees; where there are more, the repetitions of the last level see others
+    iterations: int = 20  # of a fit in the last level, at most; fits are repeated until the poses have settled
+    tolerance: float = 1e-4  # share of the scene's radius: poses that move less in an iteration have settled
+    motion: str = "rigid"  # how clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only)
+    seed: int = 0  # of the choice of points and components
+    threads: int | None = None  # None: all cores; the result does not depend on it
+
+    def __post_init__(self) -> None:
+        if self.motion not in MOTIONS:
+            raise InputError(f"motion: expected one of {', '.join(MOTIONS)}, found {self.motion!r}")
+        least = {"components": 1, "points": 1, "iterations": 1, "seed": 0, "threads": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if name == "threads" and value is None:
+                continue
+            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
+                raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
+        if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < np.inf:
+            raise InputError(f"tolerance: expected a finite number of at least 0, found {self.tolerance!r}")
+
+
+@dataclass(frozen=True)
+class PosePrior:
+    """A soft belief about the pose of one cloud: from a turntable, a GNSS receiver, a tracked scanner.
+
+    `covariance` is that of (omega, tau): the cloud is turned by omega [rad] in the common frame, and its own origin is moved
+    by tau [unit]. Infinite variances, all other entries of their rows and columns zero, say that nothing is known.
+    """
+
+    cloud: int
+    pose: Float[Array, "D1 D1"]
+    covariance: Float[Array, "P P"]
+
+
+def numbers(name: str, value: Any) -> Float[Array, "..."]:
+    """The value as a float array."""
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: expected an array of numbers, found {type(value).__name__}") from None
+
+
+def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Float[Array, "M D1 D1"]:
+    """Rigid motions, one per cloud; small errors of rounding are taken out."""
+    poses = numbers(name, value)
+    expected = (count, dimension + 1, dimension + 1)
+    if poses.shape != expected:
+        raise InputError(f"{name}: expected shape {expected}, one matrix a cloud, found shape {poses.shape}")
+    last_row = np.eye(dimension + 1)[-1]
+    for j, pose in enumerate(poses):
+        R = geometry.rotation(pose)
+        small = bool((np.abs(R) <= 1 + RIGID).all()) and bool(np.isfinite(pose).all())  # false for NaN
+        if not (small and np.abs(R @ R.T - np.eye(dimension)).max() < RIGID and np.linalg.det(R) > 0):
+            raise InputError(f"{name}: expected a rotation and a translation, found {pose.tolist()} for cloud {j}")
+        if not np.array_equal(pose[-1], last_row):
+            raise InputError(f"{name}: expected a last row {last_row.tolist()}, found {pose[-1].tolist()} for cloud {j}")
+    return geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
+
+
+def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, " _"]]:
+    """Weights per point, in the mean over all points one: only their ratios count. Without any, ones."""
+    if value is None:
+        return [np.ones(len(cloud)) for cloud in clouds]
+    given = list(value) if isinstance(value, Iterable) and not isinstance(value, str | dict) else [value]
+    if len(given) != len(clouds):
+        raise InputError(f"weights: expected one array for each of {len(clouds)} clouds, found {len(given)}")
+    checked = []
+    for j, (weight, cloud) in enumerate(zip(given, clouds, strict=True)):
+        array = numbers(f"weights of cloud {j}", weight)
+        if array.shape != (len(cloud),):
+            raise InputError(f"weights of cloud {j}: expected shape ({len(cloud)},), one a point, found shape {array.shape}")
+        if not (np.isfinite(array).all() and (array >= 0).all()):
+            raise InputError(f"weights of cloud {j}: expected finite numbers of at least 0, found {array.min()}")
+        if (array > 0).sum() <= cloud.shape[1]:
+            raise InputError(f"weights of cloud {j}: expected more than {cloud.shape[1]} above 0, found {(array > 0).sum()}")
+        checked.append(array)
+    mean = np.concatenate(checked).mean()
+    return [array / mean for array in checked]
+
+
+def as_fixed(value: Any, count: int) -> tuple[int, ...]:
+    """Indices of clouds."""
+    indices = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
+    if indices is None:
+        raise InputError(f"fixed: expected a list of clouds, found {value!r}")
+    for j in indices:
+        if not isinstance(j, Integral) or isinstance(j, bool | np.bool_) or not 0 <= int(j) < count:
+            raise InputError(f"fixed: expected indices of clouds, 0 to {count - 1}, found {j!r}")
+    return tuple(int(j) for j in indices)
+
+
+def as_priors(value: Any, frames: Frames, origin: Float[Array, " D"]) -> tuple[Prior, ...]:
+    """Priors in internal coordinates."""
+    given = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    for prior in given:
+        if not isinstance(prior, PosePrior):
+            raise InputError(f"priors: expected a list of PosePrior, found {type(prior).__name__}")
+        if not isinstance(prior.cloud, Integral) or not 0 <= int(prior.cloud) < len(frames.centres):
+            raise InputError(f"priors: expected the index of a cloud, 0 to {len(frames.centres) - 1}, found {prior.cloud!r}")
+    return tuple(_internal(prior, frames, origin) for prior in given)
+
+
+def _internal(prior: PosePrior, frames: Frames, origin: Float[Array, " D"]) -> Prior:
+    """A prior in internal coordinates, where the cloud's own origin lies at -centre / scale."""
+    D = len(origin)
+    pose = as_poses(numbers("priors", prior.pose)[None], 1, D, name="priors")
+    units = np.ones(geometry.degrees_of_freedom(D))
+    units[-D:] = frames.scale
+    return Prior(
+        prior.cloud,
+        frames.only(prior.cloud).enter_poses(pose, origin)[0],
+        _information(prior.covariance, D) * np.outer(units, units),
+        -frames.centres[prior.cloud] / frames.scale,
+    )
+
+
+def _information(value: Any, dimension: int) -> Float[Array, "P P"]:
+    """The inverse of a covariance, with zeros for what is unknown."""
+    P = geometry.degrees_of_freedom(dimension)
+    covariance = numbers("priors", value)
+    if covariance.shape != (P, P):
+        raise InputError(f"priors: expected a covariance of shape ({P}, {P}), found shape {covariance.shape}")
+    known = np.isfinite(np.diagonal(covariance))
+    part = covariance[np.ix_(known, known)]
+    if np.isnan(covariance).any() or not np.allclose(part, part.T) or (len(part) and np.linalg.eigvalsh(part)[0] <= 0):
+        raise InputError("priors: expected a symmetric positive definite covariance, found another matrix")
+    information = np.zeros((P, P))
+    information[np.ix_(known, known)] = np.linalg.inv(part)
+    return information

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""The judge of `benchmarks.multiview` is right where the answer is known. Needs no data and no peers."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coframe import geometry, simulate
+
+TURN = geometry.pose(geometry.exp_rotation(np.radians([0.0, 3.0, 0.0])), np.zeros(3))
+AWAY = geometry.exp(np.array([0.3, -0.2, 0.1, 5.0, -4.0, 3.0]))
+
+
+@pytest.fixture
+def multiview(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1])
+    return importlib.import_module("benchmarks.multiview")
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return simulate.scene(views=3, points=2000, degrees=60.0, rng=np.random.default_rng(0))
+
+
+def test_errors_are_those_put_in_and_the_common_frame_does_not_matter(multiview, scene):
+    surfaces = [multiview.Surface.of(cloud) for cloud in scene.clouds]
+    poses = scene.poses.copy()
+    poses[1] = poses[1] @ TURN
+    poses[2, :3, 3] += [0.0, 0.02, 0.0]
+    figures = multiview.judge(surfaces, AWAY @ poses, scene.poses)
+    assert figures["rotation_deg"] == pytest.approx(1.5, abs=1e-9)
+    assert figures["worst_deg"] == pytest.approx(3.0, abs=1e-9)
+    assert figures["translation"] == pytest.approx(0.01, abs=1e-9)
+
+
+def test_residual_is_least_at_the_true_poses(multiview, scene):
+    surfaces = [multiview.Surface.of(cloud) for cloud in scene.clouds]
+    true = multiview.residual(surfaces, scene.poses, gate=0.05)
+    assert true < 0.002  # of a body of size 1, whose points are 0.015 apart
+    assert multiview.residual(surfaces, AWAY @ scene.poses, gate=0.05) == pytest.approx(true, rel=1e-6)
+    turned = scene.poses.copy()
+    turned[1] = turned[1] @ TURN
+    assert multiview.residual(surfaces, turned, gate=0.05) > 2 * true
+
+
+def test_residual_of_two_planes_is_their_distance(multiview):
+    rng = np.random.default_rng(0)
+    planes = [multiview.Surface.of(np.c_[rng.random((1000, 2)), np.zeros(1000)]) for _ in range(2)]
+    poses = geometry.identity(2, 3)
+    poses[1, :3, 3] = [0.0, 0.0, 0.01]
+    assert multiview.residual(planes, poses, gate=0.1) == pytest.approx(0.01)
+    assert multiview.residual(planes, poses, gate=0.009) is None
+
+
+def test_problem_is_fixed_by_its_seed_and_starts_within_bounds(multiview, scene):
+    clouds, start = multiview.problem(scene.clouds, scene.poses, 25.0, seed=1)
+    again, start_again = multiview.problem(scene.clouds, scene.poses, 25.0, seed=1)
+    assert all(map(np.array_equal, clouds, again))
+    assert np.array_equal(start, start_again)
+    assert np.array_equal(start[0], scene.poses[0])
+    moved = start @ geometry.inverse(scene.poses)
+    angles = np.degrees(geometry.angle(geometry.rotation(moved)))
+    assert np.all(angles <= multiview.DEGREES)
+    assert np.all(angles[1:] > 0)
+    assert np.abs(geometry.translation(moved)).max() <= multiview.SHIFT + 1e-12
