@@ -8,7 +8,9 @@ from scipy.spatial import cKDTree
 from coframe.arrays import Array
 
 NEIGHBOURS = 20  # points of a patch
-NOISY = 0.35  # thickness / width of a patch: 0.12 to 0.23 on clean scans, above 0.6 when the noise is as large as the spacing
+INNER = 8  # of these, the nearest
+THICK = 0.35  # thickness / width of a patch: 0.1 to 0.3 on clean scans, above 0.5 when the noise is as large as the spacing
+GROWTH = 1.7  # of the thickness from the inner points to the whole patch: noise is thick at once, curvature grows with size
 
 
 def flattened(points: Float[Array, "N D"]) -> Float[Array, "N D"]:
@@ -18,14 +20,24 @@ def flattened(points: Float[Array, "N D"]) -> Float[Array, "N D"]:
     other at no cost. A cloud knows better than the mixture where its own surface runs: averaging over a patch takes most of
     the noise away along the normal, and moves nothing along the surface.
     """
-    N = len(points)
+    N, D = points.shape
     count = min(NEIGHBOURS, N)
     patches = points[cKDTree(points).query(points, count)[1].reshape(N, count)]
-    centres = patches.mean(1)
-    d = patches - centres[:, None]
-    values, vectors = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d)
-    if np.median(np.sqrt(np.maximum(values[:, 0], 0) / np.maximum(values[:, 1], np.finfo(float).tiny))) < NOISY:
+    inner, _ = _axes(patches[:, :INNER])
+    deviations, axes = _axes(patches)
+    # Of the scatter of n points, a fitted plane takes D degrees of freedom.
+    unbiased = np.sqrt((1 - D / count) / (1 - D / min(INNER, count))) if count > D else 1.0
+    thick = np.median(deviations[:, 0] / np.maximum(deviations[:, 1], np.finfo(float).tiny)) > THICK
+    at_once = np.median(deviations[:, 0]) < GROWTH * np.median(inner[:, 0]) * unbiased
+    if not (thick and at_once):
         return points
-    normals = vectors[:, :, 0]
-    height = ((points - centres) * normals).sum(1)
+    normals = axes[:, :, 0]
+    height = ((points - patches.mean(1)) * normals).sum(1)
     return points - height[:, None] * normals
+
+
+def _axes(patches: Float[Array, "N k D"]) -> tuple[Float[Array, "N D"], Float[Array, "N D D"]]:
+    """Standard deviations of each patch along its principal axes, smallest first, and the axes as columns."""
+    d = patches - patches.mean(1, keepdims=True)
+    values, vectors = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / patches.shape[1])
+    return np.sqrt(np.maximum(values, 0)), vectors

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""Verdicts and covariances from moments that were made by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_joint import Problem
+
+from coframe import assess, geometry, joint
+from coframe.joint import UNCONSTRAINED, Constraints, Prior
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+
+each_dimension = pytest.mark.parametrize("D", [2, 3])
+PATCHES, POINTS, NOISE = 25, 200, 0.01
+
+
+def hard_moments(clouds: list[tuple[np.ndarray, np.ndarray]], K: int) -> tuple[Moments, Mixture]:
+    """Clouds of (points, labels): every point belongs to the component of its label, -1 to none."""
+    points = np.concatenate([x[label >= 0] for x, label in clouds])
+    labels = np.concatenate([label[label >= 0] for _, label in clouds])
+    means = np.array([points[labels == k].mean(0) for k in range(K)])
+    covariances = np.array([np.cov(points[labels == k].T, bias=True) for k in range(K)])
+    M, D = len(clouds), points.shape[1]
+    mass, first, second = np.zeros((M, K)), np.zeros((M, K, D)), np.zeros((M, K, D, D))
+    for j, (x, label) in enumerate(clouds):
+        for k in range(K):
+            y = x[label == k] - means[k]
+            mass[j, k], first[j, k], second[j, k] = len(y), y.sum(0), y.T @ y
+    return (
+        Moments(means, mass, first, second, np.array([float(len(x)) for x, _ in clouds])),
+        Mixture(means, covariances, np.full(K, 0.9 / K), 0.1),
+    )
+
+
+def plane(rng: np.random.Generator, height: float = 0.0, seen: range = range(PATCHES)) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy points on patches of a plane, turned so that its normal is no axis."""
+    labels = np.repeat(np.array(seen), POINTS)
+    corner = np.stack([labels // 5, labels % 5], 1).astype(float)
+    x = np.c_[corner + rng.uniform(size=corner.shape), height + NOISE * rng.normal(size=len(labels))]
+    return x @ geometry.exp_rotation(np.array([0.3, -0.8, 0.5])).T, labels
+
+
+def test_the_gap_is_the_offset_along_the_normal() -> None:
+    rng = np.random.default_rng(0)
+    moments, mixture = hard_moments([plane(rng), plane(rng, 0.1)], PATCHES)
+    gap, variance, weight = assess.gaps(moments, mixture)
+    np.testing.assert_allclose(np.abs(gap), 0.1, atol=5 * NOISE * np.sqrt(2 / POINTS))
+    np.testing.assert_allclose(gap[0], -gap[1])
+    np.testing.assert_allclose(np.median(variance), NOISE**2 * 2 / POINTS, rtol=0.1)  # the offset does not count as noise
+    np.testing.assert_allclose(weight, POINTS / 2)
+    for verdict in assess.verdicts(moments, mixture):
+        assert verdict.residual == pytest.approx(0.1, rel=0.01)
+        assert verdict.expected == pytest.approx(NOISE * np.sqrt(2 / POINTS), rel=0.2)
+
+
+def test_the_gap_of_aligned_clouds_is_what_noise_leaves() -> None:
+    rng = np.random.default_rng(0)
+    moments, mixture = hard_moments([plane(rng) for _ in range(4)], PATCHES)
+    for verdict in assess.verdicts(moments, mixture):
+        assert verdict.verdict == "aligned"
+        assert verdict.residual == pytest.approx(verdict.expected, rel=0.5)
+        assert verdict.overlap == verdict.inliers == 1
+
+
+def test_a_cloud_beside_the_others_is_weak() -> None:
+    rng = np.random.default_rng(0)
+    moments, mixture = hard_moments([plane(rng, height) for height in (0, 0, 0, 0.05)], PATCHES)
+    verdicts = assess.verdicts(moments, mixture)
+    assert [v.verdict for v in verdicts] == ["aligned"] * 3 + ["weak"]
+    assert "as far" in verdicts[3].reason
+
+
+def test_a_cloud_without_overlap_fails() -> None:
+    rng = np.random.default_rng(0)
+    common, alone = range(15), range(15, 25)
+    moments, mixture = hard_moments([plane(rng, seen=common), plane(rng, seen=common), plane(rng, seen=alone)], PATCHES)
+    verdicts = assess.verdicts(moments, mixture)
+    assert [v.verdict for v in verdicts] == ["aligned", "aligned", "failed"]
+    assert [v.overlap for v in verdicts] == [1, 1, 0]
+    assert "0%" in verdicts[2].reason
+
+
+def test_a_cloud_of_outliers_fails() -> None:
+    rng = np.random.default_rng(0)
+    points, labels = plane(rng)
+    lost = np.where(rng.uniform(size=len(labels)) < 0.8, -1, labels)
+    moments, mixture = hard_moments([plane(rng), plane(rng), (points, lost)], PATCHES)
+    verdict = assess.verdicts(moments, mixture)[2]
+    assert (verdict.verdict, verdict.inliers) == ("failed", pytest.approx(0.2, abs=0.02))
+    assert "20%" in verdict.reason
+
+
+class Assessed(Problem):
+    """The joint step's problem, with a mixture and places."""
+
+    def __init__(self, D: int) -> None:
+        super().__init__(D)
+        K = len(self.means)
+        self.mixture = Mixture(self.means, np.linalg.inv(self.precisions), np.full(K, 0.9 / K), 0.1)
+        self.places = self.points.mean(1)  # where the clouds' origins lie
+        self.scene_centre = self.means.mean(0)
+
+    def covariance(self, constraints: Constraints = UNCONSTRAINED) -> np.ndarray:
+        poses = geometry.pose(np.tile(np.eye(self.D), (self.M, 1, 1)), self.places)
+        return assess.pose_covariance(self.moments, self.mixture, poses, constraints)
+
+    def at_places(self, whole: np.ndarray) -> np.ndarray:
+        """The clouds' own blocks of a covariance of all twists, each moved from the scene's centre to its cloud's place."""
+        blocks = [whole[self.P * j :, self.P * j :][: self.P, : self.P] for j in range(self.M)]
+        levers = [joint.lever(place - self.scene_centre) for place in self.places]
+        return np.array([J @ block @ J.T for J, block in zip(levers, blocks, strict=True)])
+
+
+@each_dimension
+@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"])
+def test_covariance_is_symmetric_and_not_negative(D: int, constraints: Constraints) -> None:
+    C = Assessed(D).covariance(constraints)
+    np.testing.assert_allclose(C, C.swapaxes(1, 2), atol=1e-12 * np.abs(C).max())
+    assert np.linalg.eigvalsh(C).min() > -1e-12 * np.abs(C).max()
+    assert (np.linalg.eigvalsh(C).min(1) > 1e-9).sum() == 4 - len(constraints.fixed)
+
+
+@each_dimension
+def test_covariance_beside_a_fixed_cloud_is_the_inverse_of_the_rest(D: int) -> None:
+    p = Assessed(D)
+    H, _ = joint.system(p.moments, p.precisions, p.scene_centre)
+    whole = np.zeros_like(H)
+    whole[p.P :, p.P :] = np.linalg.inv(H[p.P :, p.P :])
+    C = p.covariance(Constraints(fixed=(0,)))
+    np.testing.assert_array_equal(C[0], 0)
+    np.testing.assert_allclose(C, p.at_places(whole), rtol=1e-6, atol=1e-7 * np.abs(C).max())
+
+
+@each_dimension
+def test_covariance_of_shifts_is_that_in_the_gauge_of_the_average_cloud(D: int) -> None:
+    p = Assessed(D)
+    H, _ = joint.system(p.moments, p.precisions, p.scene_centre)
+    shift = np.tile(np.arange(p.P) >= p.P - D, p.M)
+    mean = np.tile(np.eye(D), (p.M, p.M)) / p.M
+    pseudo = np.linalg.pinv(H[np.ix_(shift, shift)], hermitian=True)  # least twists: none in common
+    np.testing.assert_allclose(mean @ pseudo, 0, atol=1e-9)
+    whole = joint.covariance(H, D, Constraints(motion="translation"))
+    np.testing.assert_allclose(whole[np.ix_(shift, shift)], pseudo, rtol=1e-6, atol=1e-7 * np.abs(pseudo).max())
+    np.testing.assert_array_equal(whole[~shift], 0)
+
+
+@each_dimension
+def test_covariance_follows_the_unit(D: int) -> None:
+    """Beside a fixed cloud; without one, the stiffness against a common turn knows the unit, and `register` has its own."""
+    p, unit, constraints = Assessed(D), 1000.0, Constraints(fixed=(0,))
+    C = p.covariance(constraints)
+    p.moments = replace(
+        p.moments, about=unit * p.moments.about, first=unit * p.moments.first, second=unit**2 * p.moments.second
+    )
+    p.mixture = replace(p.mixture, means=unit * p.mixture.means, covariances=unit**2 * p.mixture.covariances)
+    p.places = unit * p.places
+    units = np.where(np.arange(p.P) < p.P - D, 1, unit)
+    np.testing.assert_allclose(p.covariance(constraints), C * np.outer(units, units), rtol=1e-6, atol=1e-9)
+
+
+@each_dimension
+@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"])
+def test_covariance_falls_with_the_number_of_points(D: int, constraints: Constraints) -> None:
+    p = Assessed(D)
+    C, m = p.covariance(constraints), p.moments
+    p.moments = Moments(m.about, 5 * m.mass, 5 * m.first, 5 * m.second, 5 * m.points)
+    np.testing.assert_allclose(p.covariance(constraints), C / 5, rtol=1e-9, atol=1e-15)
+
+
+@each_dimension
+def test_a_tight_prior_is_the_covariance(D: int) -> None:
+    p = Assessed(D)
+    A = np.random.default_rng(0).normal(size=(p.P, p.P))
+    known = 1e-8 * (A @ A.T + np.eye(p.P))
+    C = p.covariance(Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), place=np.zeros(D)),)))
+    np.testing.assert_allclose(C[1], known, rtol=1e-3, atol=1e-3 * np.abs(known).max())
+    assert (np.linalg.eigvalsh(C)[[0, 2, 3]].max(1) > 1e-4).all()

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: MIT
+"""`register`, seen from outside: it finds the truth, keeps its promises, and says what is wrong with its input."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import coframe
+from coframe import em, geometry, joint, metrics, schedule, simulate
+from coframe.estep import Cloud
+from coframe.registration import FLOOR, Options, PosePrior
+from coframe.schedule import FIRST, Level, Runner
+
+EPS = np.finfo(float).eps
+
+
+def disturbed(poses: np.ndarray, rng: np.random.Generator, degrees: float = 5.0, shift: float = 0.03) -> np.ndarray:
+    """Each pose turned by up to so many degrees and shifted by up to so much along each axis."""
+    D = poses.shape[1] - 1
+    turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in poses])
+    return geometry.pose(turns, rng.uniform(-shift, shift, (len(poses), D))) @ poses
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Without shapes being checked: that takes most of the time, and users have no checker in front of the door."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Simulated clouds, where they belong, and where they start. The object's size is 1."""
+
+    clouds: list[np.ndarray]
+    truth: np.ndarray
+    start: np.ndarray
+
+    @classmethod
+    def of(cls, views: int, points: int, *, seed: int = 0, **setting: Any) -> "Problem":
+        rng = np.random.default_rng(seed)
+        scene = simulate.scene(views, points, **({"degrees": 60.0, "noise_db": 45.0} | setting), rng=rng)
+        return cls(scene.clouds, scene.poses, disturbed(scene.poses, rng))
+
+    def register(self, **arguments: Any) -> coframe.Registration:
+        return coframe.register(self.clouds, self.start, **arguments)
+
+    def register_unchecked(self, **arguments: Any) -> coframe.Registration:
+        with unchecked():
+            return self.register(**arguments)
+
+    def with_origin(self, cloud: int, origin: np.ndarray) -> "Problem":
+        """The same, but the coordinates of one cloud start from another origin."""
+        move = geometry.pose(np.eye(3), -origin)
+        clouds = [geometry.transform(move, c) if j == cloud else c for j, c in enumerate(self.clouds)]
+        back = np.array([geometry.inverse(move) if j == cloud else np.eye(4) for j in range(len(clouds))])
+        return Problem(clouds, self.truth @ back, self.start @ back)
+
+
+def turn_uncertainty(result: coframe.Registration) -> np.ndarray:
+    """Standard deviation of each rotation relative to that of cloud 0, in degrees."""
+    D = result.poses.shape[1] - 1
+    variance = np.trace(result.pose_covariance[:, :-D, :-D], axis1=1, axis2=2)
+    return np.degrees(np.sqrt(variance + variance[0]))
+
+
+def agree(poses: np.ndarray, result: coframe.Registration, deviations: float = 3.0) -> bool:
+    """Whether rotations differ from those of a result by no more than so many standard deviations."""
+    return bool((metrics.rotation_errors(poses, result.poses) <= deviations * turn_uncertainty(result)).all())
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return Problem.of(3, 400)
+
+
+@pytest.fixture(scope="module")
+def result(problem: Problem) -> coframe.Registration:
+    return problem.register()
+
+
+@pytest.fixture(scope="module")
+def larger() -> Problem:
+    return Problem.of(4, 600, seed=1)
+
+
+# The truth
+
+
+def test_true_poses_are_found(problem: Problem, result: coframe.Registration) -> None:
+    assert metrics.rotation_errors(problem.start, problem.truth).max() > 4
+    assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
+    assert metrics.translation_errors(result.poses, problem.truth).max() < 0.002
+    assert result.converged
+    assert [v.verdict for v in result.verdicts] == ["aligned"] * 3
+
+
+def test_true_poses_are_found_in_the_plane() -> None:
+    problem = Problem.of(4, 300, dimension=2)
+    result = problem.register()
+    assert metrics.rotation_errors(problem.start, problem.truth).max() > 4
+    assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
+    assert metrics.translation_errors(result.poses, problem.truth).max() < 0.002
+    assert result.pose_covariance.shape == (4, 3, 3)
+
+
+def test_noisy_clouds_register() -> None:
+    problem = Problem.of(4, 600, seed=1, noise_db=25.0)
+    result = problem.register()
+    assert metrics.rotation_errors(problem.start, problem.truth).mean() > 2.5
+    assert metrics.rotation_errors(result.poses, problem.truth).max() < 1.5
+    assert metrics.translation_errors(result.poses, problem.truth).max() < 0.015
+
+
+def test_dense_and_sparse_clouds_together() -> None:
+    problem = Problem.of(3, 2400)
+    sparse = replace(problem, clouds=[c[:n] for c, n in zip(problem.clouds, (3000, 150, 600), strict=True)])
+    assert metrics.rotation_errors(sparse.register_unchecked().poses, problem.truth).max() < 0.2
+
+
+def test_clutter_is_recognised() -> None:
+    problem = Problem.of(4, 600, seed=1)
+    rng = np.random.default_rng(0)
+    clutter = [_uniform_about(c, 0.3, rng) for c in problem.clouds]
+    full = replace(problem, clouds=[np.concatenate(both) for both in zip(problem.clouds, clutter, strict=True)])
+    result = full.register_unchecked()
+    assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
+    clean = [p[: len(c)] for p, c in zip(result.outlier_probability, problem.clouds, strict=True)]
+    stray = [p[len(c) :] for p, c in zip(result.outlier_probability, problem.clouds, strict=True)]
+    two_percent = np.quantile(np.concatenate(clean), 0.98)
+    assert (np.concatenate(stray) > two_percent).mean() > 0.9
+
+
+def _uniform_about(cloud: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    low, high = cloud.min(0), cloud.max(0)
+    return rng.uniform(low - 0.1 * (high - low), high + 0.1 * (high - low), (round(share * len(cloud)), cloud.shape[1]))
+
+
+def test_a_cloud_of_another_object_fails_alone(larger: Problem) -> None:
+    directions = np.random.default_rng(0).normal(size=(500, 3))
+    sphere = 0.35 * directions / np.linalg.norm(directions, axis=1, keepdims=True) + [0.3, 0.1, 0.0]
+    result = coframe.register([*larger.clouds, sphere], np.concatenate([larger.start, np.eye(4)[None]]))
+    assert [v.verdict for v in result.verdicts] == ["aligned"] * 4 + ["failed"]
+    assert "%" in result.verdicts[-1].reason
+    assert metrics.rotation_errors(result.poses[:4], larger.truth).max() < 0.3
+
+
+# The same answer
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_one_seed_gives_the_same_bits_on_any_number_of_threads(
+    problem: Problem, result: coframe.Registration, threads: int
+) -> None:
+    again = problem.register_unchecked(options=Options(threads=threads))
+    np.testing.assert_array_equal(again.poses, result.poses)
+    np.testing.assert_array_equal(again.pose_covariance, result.pose_covariance)
+    for a, b in zip(again.outlier_probability, result.outlier_probability, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_another_seed_stays_within_the_uncertainty(problem: Problem, result: coframe.Registration) -> None:
+    other = problem.register_unchecked(options=Options(seed=1))
+    assert not np.array_equal(other.poses, result.poses)
+    assert agree(other.poses, result)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_units_do_not_matter(problem: Problem, result: coframe.Registration, unit: float) -> None:
+    start = problem.start.copy()
+    start[:, :3, 3] *= unit
+    other = Problem([unit * c for c in problem.clouds], problem.truth, start).register_unchecked()
+    expected, found = metrics.relative(result.poses), metrics.relative(other.poses)
+    found[:, :3, 3] /= unit
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    units = np.repeat([1.0, unit], 3)
+    np.testing.assert_allclose(other.pose_covariance, result.pose_covariance * np.outer(units, units), rtol=1e-6, atol=1e-12)
+    assert [v.verdict for v in other.verdicts] == [v.verdict for v in result.verdicts]
+    assert other.verdicts[0].residual / unit == pytest.approx(result.verdicts[0].residual, rel=1e-6)
+
+
+def test_far_from_the_origin_only_the_rounding_of_the_input_is_lost(problem: Problem, result: coframe.Registration) -> None:
+    """Rounding moves each coordinate, centre and translation by up to half an ulp of the largest coordinate, and R s, the shift
+    turned, by three more halves; a relative pose has two of each. Fits pass on what their points do: 8 ulp bound the sum.
+    """
+    shift = np.array([5e5, 4.4e6, 100.0])
+    there = geometry.pose(np.eye(3), shift)
+    clouds = [c + shift for c in problem.clouds]
+    start = there @ problem.start @ geometry.inverse(there)
+    far = metrics.relative(Problem(clouds, problem.truth, start).register_unchecked().poses)
+    for near_pose, far_pose, near, cloud in zip(metrics.relative(result.poses), far, problem.clouds, clouds, strict=True):
+        moved = geometry.transform(far_pose, cloud) - shift
+        np.testing.assert_allclose(moved, geometry.transform(near_pose, near), rtol=0, atol=8 * np.spacing(4.4e6))
+
+
+def test_the_order_of_the_clouds_does_not_matter(problem: Problem, result: coframe.Registration) -> None:
+    order = [2, 0, 1]
+    other = Problem([problem.clouds[j] for j in order], problem.truth[order], problem.start[order]).register_unchecked()
+    assert agree(other.poses[np.argsort(order)], result, deviations=2.0)
+
+
+# What is known beforehand
+
+
+def test_fixed_clouds_stay(problem: Problem) -> None:
+    result = problem.register(fixed=[1])
+    np.testing.assert_allclose(result.poses[1], problem.start[1], rtol=0, atol=4 * EPS)
+    np.testing.assert_array_equal(result.pose_covariance[1], 0)
+    assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
+
+
+OFF_CENTRE = np.array([3.0, -2.0, 4.0])  # three object sizes away: turns about the centre move this origin far
+
+
+def test_a_tight_prior_beats_the_points(problem: Problem) -> None:
+    away = problem.with_origin(1, OFF_CENTRE)
+    wrong = (
+        joint.about(geometry.exp(np.array([[0.03, -0.02, 0.02, 0.01, 0.02, -0.01]])), away.truth[1, :3, 3])[0] @ away.truth[1]
+    )
+    away.start[0] = away.truth[0]
+    result = away.register(fixed=[0], priors=[PosePrior(1, wrong, 1e-6**2 * np.eye(6))])
+    np.testing.assert_allclose(result.poses[1], wrong, rtol=0, atol=1e-4)
+    assert metrics.rotation_errors(result.poses, away.truth)[1] > 2
+    np.testing.assert_allclose(np.sqrt(np.diagonal(result.pose_covariance[1])[:3]), 1e-6, rtol=0.1)
+
+
+@pytest.mark.parametrize("variance", [1e6, np.inf], ids=["loose", "infinite"])
+def test_a_prior_that_knows_nothing_changes_nothing(problem: Problem, result: coframe.Registration, variance: float) -> None:
+    elsewhere = geometry.exp(np.array([0.3, 0.2, 0.1, 1.0, 2.0, 3.0]))
+    assert agree(problem.register_unchecked(priors=[PosePrior(1, elsewhere, np.diag(np.full(6, variance)))]).poses, result)
+
+
+def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> None:
+    away = problem.with_origin(1, OFF_CENTRE)
+    places = np.diag([np.inf] * 3 + [1e-6**2] * 3)
+    result = away.register(priors=[PosePrior(j, pose, places) for j, pose in enumerate(away.truth)])
+    np.testing.assert_allclose(result.poses[:, :3, 3], away.truth[:, :3, 3], rtol=0, atol=1e-5)
+    assert metrics.rotation_errors(result.poses, away.truth).max() < 0.3
+    turns = geometry.angle(geometry.rotation(result.poses @ geometry.inverse(away.start)))
+    assert np.degrees(turns).max() > 1  # they were free, and needed
+
+
+def test_one_known_place_is_kept(problem: Problem) -> None:
+    away = problem.with_origin(1, OFF_CENTRE)
+    prior = PosePrior(1, away.truth[1], np.diag([np.inf] * 3 + [1e-6**2] * 3))
+    np.testing.assert_allclose(away.register(priors=[prior]).poses[1, :3, 3], away.truth[1, :3, 3], rtol=0, atol=1e-5)
+
+
+def test_translation_only_leaves_rotations_alone(problem: Problem) -> None:
+    shifted = replace(problem, start=disturbed(problem.truth, np.random.default_rng(0), degrees=0.0))
+    result = shifted.register_unchecked(options=Options(motion="translation"))
+    np.testing.assert_allclose(geometry.rotation(result.poses), geometry.rotation(shifted.start), rtol=0, atol=4 * EPS)
+    assert metrics.translation_errors(shifted.start, problem.truth).max() > 0.02
+    assert metrics.translation_errors(result.poses, problem.truth).max() < 0.002
+
+
+def test_yaw_turns_about_z_only(problem: Problem) -> None:
+    yaw = np.radians([[0.0, 0.0, 4.0], [0.0, 0.0, -3.0], [0.0, 0.0, 5.0]])
+    turned = replace(problem, start=geometry.exp(np.c_[yaw, np.full((3, 3), 0.01)]) @ problem.truth)
+    result = turned.register_unchecked(options=Options(motion="yaw"))
+    turns = geometry.rotation(result.poses @ geometry.inverse(turned.start))
+    np.testing.assert_allclose(turns[:, 2, :2], 0, atol=4 * EPS)
+    np.testing.assert_allclose(turns[:, :2, 2], 0, atol=4 * EPS)
+    assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
+
+
+# Weights
+
+
+def test_weights_of_one_change_no_bit(problem: Problem, result: coframe.Registration) -> None:
+    other = problem.register_unchecked(weights=[np.ones(len(c)) for c in problem.clouds])
+    np.testing.assert_array_equal(other.poses, result.poses)
+
+
+def test_constant_weights_change_nothing(problem: Problem, result: coframe.Registration) -> None:
+    other = problem.register_unchecked(weights=[np.full(len(c), 8.0) for c in problem.clouds])
+    np.testing.assert_allclose(other.poses, result.poses, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(other.pose_covariance, result.pose_covariance, rtol=1e-6)
+
+
+def test_points_of_weight_zero_do_not_count(problem: Problem, result: coframe.Registration) -> None:
+    rng = np.random.default_rng(7)
+    clutter = [_uniform_about(c, 0.3, rng) for c in problem.clouds]
+    full = replace(problem, clouds=[np.concatenate(both) for both in zip(problem.clouds, clutter, strict=True)])
+    weights = [np.repeat([1.0, 0.0], [len(c), len(s)]) for c, s in zip(problem.clouds, clutter, strict=True)]
+    assert agree(full.register_unchecked(weights=weights).poses, result)
+
+
+# The run
+
+
+def test_every_iteration_is_reported_in_user_units(problem: Problem) -> None:
+    seen: list[coframe.Iteration] = []
+    small = replace(problem, clouds=[100 * c for c in problem.clouds], start=problem.start.copy())
+    small.start[:, :3, 3] *= 100
+    result = small.register(options=Options(iterations=3, threads=1), on_iteration=seen.append)
+    assert len(seen) > result.iterations > 3  # all phases, and the history is that of the phases that won
+    assert all(any(np.array_equal(a.poses, b.poses) for b in seen) for a in result.history)
+    shift = geometry.translation(seen[-1].poses) - geometry.translation(result.poses)
+    assert np.abs(shift).max() < 2  # 2 % of the size
+
+
+def test_the_callback_stops_the_run(problem: Problem) -> None:
+    result = problem.register(on_iteration=lambda step: True)
+    assert result.status is coframe.Status.STOPPED
+    assert not result.converged
+    assert result.iterations <= 4  # one a phase
+
+
+@dataclass(frozen=True)
+class Recorder(Runner):
+    """A runner that remembers what EM climbs, at every accepted iteration."""
+
+    penalties: list[float] = field(default_factory=list)
+
+    def log_prior(self, poses: np.ndarray, mixture: coframe.Mixture) -> float:
+        self.penalties.append(super().log_prior(poses, mixture))
+        return self.penalties[-1]
+
+
+def climbed(problem: Problem, level: Level, seed: int, deviation: float | None = None) -> np.ndarray:
+    """The penalised log-likelihood per point of each accepted iteration, and last that of the returned state."""
+    values: list[float] = []
+    runner = Recorder(
+        FLOOR,
+        np.random.default_rng(seed),
+        on_iteration=lambda step: values.append(step.log_likelihood + runner.penalties[-1]),
+    )
+    with unchecked():
+        fit = runner.fit([Cloud.of(c) for c in problem.clouds], problem.start, level, deviation=deviation)
+    points = fit.moments.points.sum()
+    return np.array([*values, points * runner.value(fit)]) / points
+
+
+@pytest.mark.parametrize(
+    ("level", "deviation"),
+    [(Level(1000, 3000, 40), None), (Level(60, 3000, 30, tolerance=0.0), None), (replace(FIRST, tolerance=0.0), 0.05)],
+    ids=["the last level", "a coarse one", "spheres"],
+)
+def test_bold_runs_never_lose_likelihood(problem: Problem, level: Level, deviation: float | None) -> None:
+    values = climbed(problem, level, 0, deviation)
+    assert np.diff(values).min() >= -em.FALL
+    assert values[-1] > values[0] + 0.1
+
+
+def test_settled_runs_never_lose_likelihood(larger: Problem) -> None:
+    for seed in range(6):
+        assert np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -em.FALL
+
+
+# The door
+
+QUICK = Options(components=20, points=100, iterations=2)
+SMALL = [np.random.default_rng(j).normal(size=(30, 3)) for j in range(3)]
+IDENTITY = geometry.identity(3, 3)
+NUMBERS = st.floats(-2, 2).map(lambda x: round(x, 3))
+NOT_ARRAYS = st.sampled_from(["abc", 7, object(), [None] * 3, [[1.0], [2.0, 3.0], []], {}, [object()] * 3, "xyz"])
+
+
+def accepted(*arguments: Any) -> None:
+    raise AssertionError("wrong input came through the door")
+
+
+def refused(argument: str, value: Any) -> None:
+    with unchecked(), pytest.MonkeyPatch.context() as patch, pytest.raises(coframe.InputError, match=argument) as caught:
+        patch.setattr(schedule, "coarse_to_fine", accepted)
+        coframe.register(SMALL, **({"options": QUICK} | {argument: value}))
+    assert "\n" not in str(caught.value)
+    assert "expected" in str(caught.value)
+    assert "found" in str(caught.value)
+
+
+def spoilt(array: np.ndarray, values: st.SearchStrategy[float]) -> st.SearchStrategy[np.ndarray]:
+    """The array with one entry replaced."""
+
+    def replaced(index: int, value: float) -> np.ndarray:
+        copy = array.copy()
+        copy.flat[index] = value
+        return copy
+
+    return st.builds(replaced, st.integers(0, array.size - 1), values)
+
+
+BAD = st.sampled_from([np.nan, np.inf, -np.inf])
+WRONG_SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5).filter(lambda shape: shape != (3, 4, 4))
+
+
+@given(st.one_of(hnp.arrays(float, WRONG_SHAPES, elements=NUMBERS), spoilt(IDENTITY, BAD)))
+def test_wrong_poses(poses: np.ndarray) -> None:
+    refused("poses", poses)
+
+
+@given(hnp.arrays(float, (3, 4, 4), elements=st.floats(1.5, 3)))
+def test_poses_that_are_not_rigid(poses: np.ndarray) -> None:
+    refused("poses", poses)
+
+
+@given(NOT_ARRAYS.filter(lambda value: value != {}))
+def test_poses_that_are_no_arrays(poses: Any) -> None:
+    refused("poses", poses)
+
+
+@given(st.integers(0, 2), hnp.arrays(float, 4, elements=NUMBERS).filter(lambda row: not np.array_equal(row, [0, 0, 0, 1])))
+def test_poses_with_a_wrong_last_row(cloud: int, row: np.ndarray) -> None:
+    poses = IDENTITY.copy()
+    poses[cloud, 3] = row
+    refused("poses", poses)
+
+
+@given(
+    st.one_of(
+        st.lists(st.just(np.ones(30)), max_size=5).filter(lambda weights: len(weights) != 3),
+        hnp.array_shapes(max_dims=3, max_side=31)
+        .filter(lambda shape: shape != (30,))
+        .map(lambda shape: [np.ones(30), np.ones(30), np.ones(shape)]),
+        spoilt(np.ones((3, 30)), st.one_of(BAD, st.floats(-5, -1e-6))).map(list),
+        st.just([np.ones(30), np.zeros(30), np.ones(30)]),
+    )
+)
+def test_wrong_weights(weights: list[np.ndarray]) -> None:
+    refused("weights", weights)
+
+
+@given(NOT_ARRAYS)
+def test_weights_that_are_no_arrays(weights: Any) -> None:
+    refused("weights", weights)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1).filter(lambda clouds: not all(0 <= j < 3 for j in clouds)))
+def test_wrong_fixed_clouds(fixed: list[int]) -> None:
+    refused("fixed", fixed)
+
+
+@given(st.sampled_from([0, None, "ab", [0.5], [None], ["a"], [np.nan], [[0]], np.array([True, False, False])]))
+def test_fixed_that_is_no_list_of_clouds(fixed: Any) -> None:
+    refused("fixed", fixed)
+
+
+@given(st.integers(-9, 9).filter(lambda j: not 0 <= j < 3))
+def test_priors_of_clouds_that_are_not_there(cloud: int) -> None:
+    refused("priors", [PosePrior(cloud, np.eye(4), np.eye(6))])
+
+
+@given(
+    st.one_of(
+        st.sampled_from([None, 0, "ab", [None], [0], [(0, np.eye(4), np.eye(6))]]),
+        st.builds(
+            lambda pose, covariance: [(pose, covariance)],
+            st.one_of(hnp.arrays(float, hnp.array_shapes(max_side=4, min_dims=2, max_dims=2)), spoilt(np.eye(4), BAD)),
+            st.just(np.eye(6)),
+        ),
+        st.builds(
+            lambda covariance: [(np.eye(4), covariance)],
+            st.one_of(
+                hnp.arrays(float, hnp.array_shapes(max_side=5, min_dims=2, max_dims=2)),
+                spoilt(np.eye(6), st.just(np.nan)),
+                st.integers(0, 5).map(lambda i: np.eye(6) - 2 * np.diag(np.eye(6)[i])),
+                st.just(np.zeros((6, 6))),
+            ),
+        ),
+    )
+)
+def test_wrong_priors(priors: Any) -> None:
+    with unchecked():
+        if isinstance(priors, list) and isinstance(priors[0], tuple) and len(priors[0]) == 2:
+            priors = [PosePrior(0, *priors[0])]
+        refused("priors", priors)
+
+
+@pytest.mark.parametrize(("name", "value"), [("components", 0), ("points", -1), ("iterations", 0), ("motion", "fly")])
+def test_wrong_options(name: str, value: Any) -> None:
+    with unchecked(), pytest.raises(coframe.InputError, match=f"{name}: expected .* found"):
+        Options(**{name: value})
+
+
+@given(
+    st.sampled_from(
+        [
+            *[("components", 1.5), ("points", "many"), ("iterations", None), ("tolerance", np.nan), ("tolerance", -1.0)],
+            *[("tolerance", "x"), ("seed", -1), ("seed", "x"), ("seed", 0.5), ("threads", 0), ("threads", 1.5)],
+        ]
+    )
+)
+def test_options_of_the_wrong_kind(option: tuple[str, Any]) -> None:
+    name, value = option
+    with unchecked(), pytest.raises(coframe.InputError, match=name):
+        Options(**{name: value})
+
+
+@given(st.sampled_from([None, {}, {"components": 20}, "fast"]))
+def test_options_that_are_none(options: Any) -> None:
+    refused("options", options)
