@@ -89,24 +89,17 @@ class Components:
         take = np.concatenate([order, np.repeat(order[-1:], padding)])
         means = np.zeros((3, K + padding))
         means[:D] = mixture.means[take].T
-        covariances = np.tile(np.eye(3), (K + padding, 1, 1))
-        covariances[:, :D, :D] = mixture.covariances[take]
-        precisions = np.empty_like(covariances)
-        log_det, bad = kernels.invert(covariances, precisions)
-        if bad >= 0:
-            raise ValueError(f"covariance of component {take[bad]} is not positive definite: {covariances[bad].tolist()}")
-        spread = np.ascontiguousarray(np.diagonal(covariances, axis1=1, axis2=2).T)
+        covariances = mixture.covariances[take]
         boxes = np.zeros((9, (K + padding) // kernels.LEAF))
         boxes[0:6:2], boxes[1:6:2] = _by_block(means).min(2), _by_block(means).max(2)
-        Q = precisions * (-LOG2E / 2)
-        if full:  # off-diagonal terms appear once in the kernel's sum, hence twice the matrix entry
-            form = np.stack([Q[:, 0, 0], 2 * Q[:, 0, 1], 2 * Q[:, 0, 2], Q[:, 1, 1], 2 * Q[:, 1, 2], Q[:, 2, 2]])
+        if full:
+            form, spread, stiffest, log_det = _ellipsoids(covariances, take)
             boxes[6:9] = _by_block(spread).max(2)
         else:
-            form = Q[:, 0, 0][None]
+            form, spread, stiffest, log_det = _spheres(covariances, take)
             boxes[6] = _by_block(form).max(2)
         log_peaks = (-log_det[:K] - D * np.log(2 * np.pi)) / 2
-        return cls(order, log_peaks, np.concatenate([means, form]), spread, np.trace(Q, axis1=1, axis2=2), boxes)
+        return cls(order, log_peaks, np.concatenate([means, form]), spread, stiffest, boxes)
 
     @property
     def full(self) -> bool:
@@ -120,6 +113,32 @@ class Components:
             log_weight[:, : len(self.order)] = LOG2E * (np.log(weights[:, self.order]) + self.log_peaks)
         np.maximum(log_weight, kernels.NOTHING, out=log_weight)
         return log_weight, _by_block(log_weight).max(2)
+
+
+def _spheres(covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]) -> tuple[Array, Array, Array, Array]:
+    """The exponent's coefficient (1, Kp), reach (3, Kp), the coefficient again, and log det (Kp,)."""
+    variances = covariances[:, 0, 0]
+    if not (variances > 0).all():
+        bad = int(np.argmin(variances > 0))
+        raise ValueError(f"variance of component {names[bad]} is not positive: {variances[bad]}")
+    coefficient = -LOG2E / 2 / variances
+    return coefficient[None], np.tile(variances, (3, 1)), coefficient, covariances.shape[1] * np.log(variances)
+
+
+def _ellipsoids(covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]) -> tuple[Array, Array, Array, Array]:
+    """The exponent's coefficients (6, Kp), reach (3, Kp), a bound of the exponent over directions (Kp,), and log det (Kp,)."""
+    D = covariances.shape[1]
+    padded = np.tile(np.eye(3), (len(covariances), 1, 1))
+    padded[:, :D, :D] = covariances
+    Q = np.empty_like(padded)
+    log_det, bad = kernels.invert(padded, Q)
+    if bad >= 0:
+        raise ValueError(f"covariance of component {names[bad]} is not positive definite: {covariances[bad].tolist()}")
+    Q *= -LOG2E / 2
+    # Off-diagonal terms appear once in the kernel's sum, hence twice the matrix entry.
+    form = np.stack([Q[:, 0, 0], 2 * Q[:, 0, 1], 2 * Q[:, 0, 2], Q[:, 1, 1], 2 * Q[:, 1, 2], Q[:, 2, 2]])
+    spread = np.ascontiguousarray(np.diagonal(padded, axis1=1, axis2=2).T)
+    return form, spread, np.trace(Q, axis1=1, axis2=2), log_det
 
 
 def _by_block(rows: Float[Array, "R Kp"]) -> Float[Array, "R B L"]:

@@ -52,12 +52,7 @@ class Sweep:
         self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
         self.pairs = 0
         size = max(SMALLEST_TASK, -(-sum(map(len, self.clouds)) // TASKS))
-        size = -(-size // kernels.LEAF) * kernels.LEAF
-        self._tasks = [
-            (j, start, min(start + size, len(cloud)))
-            for j, cloud in enumerate(self.clouds)
-            for start in range(0, len(cloud), size)
-        ]
+        self._tasks = [(j, start, stop) for j, cloud in enumerate(self.clouds) for start, stop in _pieces(len(cloud), size)]
         self._sums = np.empty((0, 0, 0))  # kept between sweeps: fresh pages cost more than the sums
 
     def moments(
@@ -138,15 +133,22 @@ class Sweep:
         """Run the tasks on the threads, each taking the next one when it is free."""
         take = itertools.count().__next__
 
-        def work(_: int) -> None:
+        def work() -> None:
             while (i := take()) < count:
                 task(i)
 
-        threads = min(self.threads, count)
-        if threads == 1:
-            work(0)
-        else:
-            list(_pool(self.threads).map(work, range(threads)))
+        helpers = [_pool(self.threads).submit(work) for _ in range(min(self.threads, count) - 1)]
+        work()
+        for helper in helpers:
+            helper.result()
+
+
+def _pieces(count: int, size: int) -> list[tuple[int, int]]:
+    """A range cut into even pieces of about `size`, each but the last of whole blocks."""
+    blocks = -(-count // kernels.LEAF)
+    pieces = max(1, round(count / size))
+    cuts = [kernels.LEAF * (blocks * i // pieces) for i in range(pieces)]
+    return list(itertools.pairwise([*cuts, count]))
 
 
 def available_cores() -> int:
