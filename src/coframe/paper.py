@@ -18,11 +18,12 @@ from coframe.moments import Moments
 from coframe.result import Registration, in_user_units
 from coframe.start import poses as start_poses
 from coframe.start import scale as start_scale
-from coframe.sweeps import Sweep
+from coframe.sweeps import Sweep, quiet_blas
 
 SMALLEST_VARIANCE = 1e-20  # of the squared extent: with epsilon = 0, a component on a single point would be singular
 
 
+@quiet_blas()
 def batch(
     clouds: Iterable[Any],
     means: Float[Array, "K D"],

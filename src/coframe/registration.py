@@ -16,12 +16,13 @@ from coframe.estep import Cloud
 from coframe.joint import Constraints
 from coframe.result import Registration, in_user_units
 from coframe.schedule import Level, Runner
-from coframe.sweeps import Sweep
+from coframe.sweeps import Sweep, quiet_blas
 
 FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 DEFAULTS = Options()
 
 
+@quiet_blas()
 def register(
     clouds: Iterable[Any],
     poses: Float[Array, "M D1 D1"] | None = None,

@@ -7,14 +7,16 @@ tasks: the result has the same bits for any number of threads.
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import DTypeLike
+from threadpoolctl import ThreadpoolController
 
 from coframe import geometry, kernels
 from coframe.arrays import Array
@@ -154,6 +156,18 @@ def _pieces(count: int, size: int) -> list[tuple[int, int]]:
 def available_cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def quiet_blas() -> Iterator[None]:
+    """BLAS on one thread: its matrices are small here, and its idle threads spin on the cores that the kernels need."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @cache
