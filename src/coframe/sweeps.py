@@ -25,7 +25,7 @@ from coframe.mixture import Mixture
 from coframe.moments import Moments
 
 TASKS = 64  # pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum quickly
-SMALLEST_TASK = 1024  # points
+SMALLEST_TASK = 512  # points
 
 
 @dataclass(frozen=True)
