@@ -99,7 +99,7 @@ def test_fixed_clouds_do_not_move(D: int) -> None:
 
 @each_dimension
 def test_flat_components_give_way_along_their_surface_only(D: int) -> None:
-    flat = np.diag([1.0, 1.0, 1e4][-D:])  # precision: thin along the last axis
+    flat = np.diag([1.0, 1.0, 1e-4][-D:])  # thin along the last axis
     soft = joint.softened(np.array([flat, np.eye(D)]))
     np.testing.assert_allclose(soft[1], np.eye(D))
     np.testing.assert_allclose(soft[0, -1, -1], 1e4)

@@ -12,7 +12,7 @@ import coframe
 LAYERS = [
     "arrays",
     "geometry",
-    "kernels mixture metrics surface simulate",
+    "algebra kernels mixture metrics surface simulate",
     "moments",
     "clouds",
     "estep mstep joint io.files",

@@ -16,6 +16,7 @@ FAILED_INLIERS = 0.3
 FAILED_OVERLAP = 0.15  # clouds of other objects reach 0.1 by chance, views at the edge of a scene have 0.6
 WEAK_OVERLAP = 0.3
 LARGE = 2.5  # times the typical residual
+SUSPECT = 1.7  # times the typical residual, for a cloud with little overlap: clouds of other objects have 1.8 and more
 SHARED = 0.1  # a component is shared when the other clouds put at least this share of the cloud's own mass on it
 
 
@@ -69,7 +70,7 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
         return "failed", f"the model explains only {inliers:.0%} of its points"
     if overlap < FAILED_OVERLAP:
         return "failed", f"only {overlap:.0%} of its points lie on surface that another cloud sees"
-    if overlap < WEAK_OVERLAP and residual > LARGE * typical:
+    if overlap < WEAK_OVERLAP and residual > SUSPECT * typical:
         return "failed", f"only {overlap:.0%} overlap, and there it is {residual / typical:.1f} x as far off as is typical here"
     if overlap < WEAK_OVERLAP:
         return "weak", f"only {overlap:.0%} of its points lie on surface that another cloud sees"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from coframe import kernels
+from coframe import algebra, kernels
 from coframe.arrays import Array
 from coframe.mixture import Mixture
 
@@ -77,34 +77,34 @@ class Components:
     order: Int[Array, " K"]  # column i is component order[i]
     log_peaks: Float[Array, " K"]  # log of each Gaussian's density at its own mean, in kd order
     geometry: Float[Array, "R Kp"]  # means, then the coefficients of the exponent in base 2
-    spread: Float[Array, "3 Kp"]  # diagonals of the covariances: how far an ellipsoid reaches, squared
+    reach: Float[Array, "6 Kp"]  # how far an ellipsoid reaches: variances along x, y, z, and a slab that holds it
     stiffest: Float[Array, " Kp"]  # a lower bound of the exponent's (negative) coefficients over all directions
     boxes: Float[Array, "9 B"]  # per block: box of the means (6), widest reach (3)
 
     @classmethod
     def of(cls, mixture: Mixture, full: bool) -> "Components":
         K, D = mixture.means.shape
-        padding = -K % kernels.LEAF
-        order = kernels.kd_order(np.ascontiguousarray(mixture.means), kernels.LEAF)
+        padding = -K % kernels.CELL
+        order = kernels.kd_order(np.ascontiguousarray(mixture.means), kernels.CELL)
         take = np.concatenate([order, np.repeat(order[-1:], padding)])
         means = np.zeros((3, K + padding))
         means[:D] = mixture.means[take].T
         covariances = mixture.covariances[take]
-        boxes = np.zeros((9, (K + padding) // kernels.LEAF))
+        boxes = np.zeros((9, (K + padding) // kernels.CELL))
         boxes[0:6:2], boxes[1:6:2] = _by_block(means).min(2), _by_block(means).max(2)
         if full:
-            form, spread, stiffest, log_det = _ellipsoids(covariances, take)
-            boxes[6:9] = _by_block(spread).max(2)
+            form, reach, stiffest, log_det = _ellipsoids(covariances, take)
+            boxes[6:9] = _by_block(reach[:3]).max(2)
         else:
-            form, spread, stiffest, log_det = _spheres(covariances, take)
+            form, reach, stiffest, log_det = _spheres(covariances, take)
             boxes[6] = _by_block(form).max(2)
         log_peaks = (-log_det[:K] - D * np.log(2 * np.pi)) / 2
-        return cls(order, log_peaks, np.concatenate([means, form]), spread, stiffest, boxes)
+        return cls(order, log_peaks, np.concatenate([means, form]), reach, stiffest, boxes)
 
     @property
     def full(self) -> bool:
         """Whether these are ellipsoids."""
-        return len(self.geometry) == kernels.FULL_ROWS - 1
+        return len(self.geometry) == kernels.FULL_ROWS
 
     def weighted(self, weights: Float[Array, "M K"]) -> tuple[Float[Array, "M Kp"], Float[Array, "M B"]]:
         """log2 of p_jk times the peak density, and its largest value per block: what differs between clouds."""
@@ -116,30 +116,32 @@ class Components:
 
 
 def _spheres(covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]) -> tuple[Array, Array, Array, Array]:
-    """The exponent's coefficient (1, Kp), reach (3, Kp), the coefficient again, and log det (Kp,)."""
+    """The exponent's coefficient (1, Kp), no reach (the kernel needs none), the coefficient again, and log det (Kp,)."""
     variances = covariances[:, 0, 0]
     if not (variances > 0).all():
         bad = int(np.argmin(variances > 0))
         raise ValueError(f"variance of component {names[bad]} is not positive: {variances[bad]}")
     coefficient = -LOG2E / 2 / variances
-    return coefficient[None], np.tile(variances, (3, 1)), coefficient, covariances.shape[1] * np.log(variances)
+    return coefficient[None], np.zeros((6, len(variances))), coefficient, covariances.shape[1] * np.log(variances)
 
 
 def _ellipsoids(covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]) -> tuple[Array, Array, Array, Array]:
-    """The exponent's coefficients (6, Kp), reach (3, Kp), a bound of the exponent over directions (Kp,), and log det (Kp,)."""
+    """The exponent's coefficients (6, Kp), reach (6, Kp), a bound of the exponent over directions (Kp,), and log det (Kp,)."""
     D = covariances.shape[1]
     padded = np.tile(np.eye(3), (len(covariances), 1, 1))
     padded[:, :D, :D] = covariances
     Q = np.empty_like(padded)
-    log_det, bad = kernels.invert(padded, Q)
+    log_det, bad = algebra.invert(padded, Q)
     if bad >= 0:
         raise ValueError(f"covariance of component {names[bad]} is not positive definite: {covariances[bad].tolist()}")
+    each, stiff = np.arange(len(Q)), np.argmax(np.diagonal(Q, axis1=1, axis2=2), 1)
+    slab = Q[each, stiff] / np.sqrt(Q[each, stiff, stiff])[:, None]  # P e / sqrt(e . P e), see `_surviving_components`
+    reach = np.concatenate([np.diagonal(padded, axis1=1, axis2=2), slab], 1).T.copy()
     Q *= -LOG2E / 2
     # Off-diagonal terms appear once in the kernel's sum, hence twice the matrix entry.
     form = np.stack([Q[:, 0, 0], 2 * Q[:, 0, 1], 2 * Q[:, 0, 2], Q[:, 1, 1], 2 * Q[:, 1, 2], Q[:, 2, 2]])
-    spread = np.ascontiguousarray(np.diagonal(padded, axis1=1, axis2=2).T)
-    return form, spread, np.trace(Q, axis1=1, axis2=2), log_det
+    return form, reach, np.trace(Q, axis1=1, axis2=2), log_det
 
 
 def _by_block(rows: Float[Array, "R Kp"]) -> Float[Array, "R B L"]:
-    return rows.reshape(len(rows), -1, kernels.LEAF)
+    return rows.reshape(len(rows), -1, kernels.CELL)

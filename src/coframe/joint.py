@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from coframe import geometry, kernels
+from coframe import algebra, geometry
 from coframe.arrays import Array
 from coframe.moments import Moments
 
@@ -27,17 +27,18 @@ LEAST_TANGENT = 0.01
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
-def softened(precisions: Float[Array, "K D D"]) -> Float[Array, "K D D"]:
+def softened(covariances: Float[Array, "K D D"]) -> Float[Array, "K D D"]:
     """Precisions that let points slide along the surface of a flat component.
 
     The tangential extent of a component says how long a patch of surface is, not how well its points are known; left at full
     strength it holds the clouds back from sliding into place. The flatter a component, the more its tangents give way: by
     SLIDE times the ratio of its thickness to its width, squared; round components stay as they are.
     """
-    values, vectors = np.linalg.eigh(precisions)
-    flatness = values[:, :-1] / values[:, -1:]  # (thickness / width)^2
-    values[:, :-1] *= np.clip(SLIDE * flatness, LEAST_TANGENT, 1)
-    return (vectors * values[:, None]) @ np.swapaxes(vectors, 1, 2)
+    values, vectors = np.empty(covariances.shape[:2]), np.empty(covariances.shape)
+    algebra.principal(covariances, values, vectors)
+    thickness = values.min(1, keepdims=True)
+    softness = np.where(values > thickness, np.clip(SLIDE * thickness / values, LEAST_TANGENT, 1), 1)
+    return (vectors * (softness / values)[:, None]) @ np.swapaxes(vectors, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -163,12 +164,13 @@ def system(
 ) -> tuple[Float[Array, "MP MP"], Float[Array, " MP"]]:
     """Gauss-Newton matrix and gradient of -Q at xi = 0, twists (omega, tau) of all clouds in a row."""
     M, K, D = moments.first.shape
-    first, second = np.zeros((M, K, 3)), np.zeros((M, K, 3, 3))
-    arm, P = np.zeros((K, 3)), np.tile(np.eye(3), (K, 1, 1))
-    first[..., :D], second[..., :D, :D] = moments.first, moments.second
-    arm[:, :D], P[:, :D, :D] = moments.about - centre, precisions
+    first, second, arm, P = moments.first, moments.second, moments.about - centre, precisions
+    if D == 2:  # in the plane z = 0
+        first, second, arm, P = np.zeros((M, K, 3)), np.zeros((M, K, 3, 3)), np.zeros((K, 3)), np.tile(np.eye(3), (K, 1, 1))
+        first[..., :D], second[..., :D, :D] = moments.first, moments.second
+        arm[:, :D], P[:, :D, :D] = moments.about - centre, precisions
     H, g = np.zeros((6 * M, 6 * M)), np.zeros(6 * M)
-    kernels.joint_system(moments.mass, first, second, arm, P, H, g)
+    algebra.joint_system(moments.mass, first, second, arm, P, H, g)
     if D == 2:  # the plane's motions: about z, along x and y
         plane = (6 * np.arange(M)[:, None] + [2, 3, 4]).ravel()
         H, g = H[np.ix_(plane, plane)], g[plane]

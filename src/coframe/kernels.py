@@ -7,7 +7,7 @@ posteriors themselves live for 32 points at a time and are never stored.
 
 Layout. Everything is three-dimensional (the callers pad 2-D data with a zero coordinate, which costs less than a second set
 of kernels). Points come as rows x, y, z, w of a (4, N) array in kd order, components as rows of a (ROWS, Kp) array in kd
-order, Kp a multiple of `LEAF`. Exponents are in base 2: 2**x is a shift and a polynomial, and the logarithm of the weight
+order, Kp a multiple of `CELL`. Exponents are in base 2: 2**x is a shift and a polynomial, and the logarithm of the weight
 rides along as one more addend.
 
 Skipping. A component may be left out for a block of points when its density is below `threshold` everywhere in the block's
@@ -23,9 +23,10 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-LEAF = 32  # points per block, and components per block: fits L1 with room, amortises a box test over 1024 pairs
-SPHERE_ROWS = 5  # x, y, z, -log2(e) / (2 variance), log2 of the density at the mean
-FULL_ROWS = 10  # x, y, z, six coefficients of the quadratic form in base 2, log2 of the density at the mean
+LEAF = 32  # points per block: whole vectors of any width, and few enough that their box is small
+CELL = 8  # components per block
+SPHERE_ROWS = 4  # x, y, z, -log2(e) / (2 variance)
+FULL_ROWS = 9  # x, y, z, six coefficients of the quadratic form in base 2
 SPHERE_SUMS = 5  # sum a, sum a (x - mu) (3), sum a |x - mu|^2
 FULL_SUMS = 10  # sum a, sum a (x - mu) (3), sum a (x - mu)(x - mu)^T (6: xx xy xz yy yz zz)
 
@@ -106,180 +107,86 @@ def _exp2(x):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _densities_spheres(n, C, p, shift, beta, total):
-    """beta[b, k] = 2**(log2 density of component k at point b - shift[b]), and the sums over k. Eq. (9)."""
-    # Four points share each load of a component: the loads, not the arithmetic, were the bottleneck of one.
-    cx, cy, cz, g, c = C[0], C[1], C[2], C[3], C[4]
-    x0, x1, x2, x3 = p[0, 0], p[0, 1], p[0, 2], p[0, 3]
-    y0, y1, y2, y3 = p[1, 0], p[1, 1], p[1, 2], p[1, 3]
-    z0, z1, z2, z3 = p[2, 0], p[2, 1], p[2, 2], p[2, 3]
-    s0, s1, s2, s3 = shift[0], shift[1], shift[2], shift[3]
-    b0, b1, b2, b3 = beta[0], beta[1], beta[2], beta[3]
-    t0 = t1 = t2 = t3 = p.dtype.type(0)
-    for k in range(n):
-        mx, my, mz, h, l = cx[k], cy[k], cz[k], g[k], c[k]
-        dx, dy, dz = x0 - mx, y0 - my, z0 - mz
-        v = exp2((dx * dx + dy * dy + dz * dz) * h + (l - s0))
-        b0[k] = v
-        t0 += v
-        dx, dy, dz = x1 - mx, y1 - my, z1 - mz
-        v = exp2((dx * dx + dy * dy + dz * dz) * h + (l - s1))
-        b1[k] = v
-        t1 += v
-        dx, dy, dz = x2 - mx, y2 - my, z2 - mz
-        v = exp2((dx * dx + dy * dy + dz * dz) * h + (l - s2))
-        b2[k] = v
-        t2 += v
-        dx, dy, dz = x3 - mx, y3 - my, z3 - mz
-        v = exp2((dx * dx + dy * dy + dz * dz) * h + (l - s3))
-        b3[k] = v
-        t3 += v
-    total[0], total[1], total[2], total[3] = t0, t1, t2, t3
+def _exponents_spheres(X, x, y, z, h, l, threshold, out, i):
+    """out[i, b] = log2 of the density of one component at the points of a block; how many reach the threshold. Eq. (9)."""
+    # Always 32 points, in lanes side by side: the loop has no remainder, and the component's numbers stay in registers.
+    near = 0
+    for b in range(LEAF):
+        dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
+        v = (dx * dx + dy * dy + dz * dz) * h + l
+        out[i, b] = v
+        near += v >= threshold
+    return near
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _densities_full(n, C, p, shift, beta, total):
-    """The same for full covariances: the exponent is a quadratic form with six coefficients (off-diagonals doubled)."""
-    cx, cy, cz, c = C[0], C[1], C[2], C[9]
-    qxx, qxy, qxz, qyy, qyz, qzz = C[3], C[4], C[5], C[6], C[7], C[8]
-    x0, x1, x2, x3 = p[0, 0], p[0, 1], p[0, 2], p[0, 3]
-    y0, y1, y2, y3 = p[1, 0], p[1, 1], p[1, 2], p[1, 3]
-    z0, z1, z2, z3 = p[2, 0], p[2, 1], p[2, 2], p[2, 3]
-    s0, s1, s2, s3 = shift[0], shift[1], shift[2], shift[3]
-    b0, b1, b2, b3 = beta[0], beta[1], beta[2], beta[3]
-    t0 = t1 = t2 = t3 = p.dtype.type(0)
-    for k in range(n):
-        mx, my, mz, l = cx[k], cy[k], cz[k], c[k]
-        xx, xy, xz, yy, yz, zz = qxx[k], qxy[k], qxz[k], qyy[k], qyz[k], qzz[k]
-        dx, dy, dz = x0 - mx, y0 - my, z0 - mz
-        v = exp2(dx * (xx * dx + xy * dy + xz * dz) + dy * (yy * dy + yz * dz) + zz * dz * dz + (l - s0))
-        b0[k] = v
-        t0 += v
-        dx, dy, dz = x1 - mx, y1 - my, z1 - mz
-        v = exp2(dx * (xx * dx + xy * dy + xz * dz) + dy * (yy * dy + yz * dz) + zz * dz * dz + (l - s1))
-        b1[k] = v
-        t1 += v
-        dx, dy, dz = x2 - mx, y2 - my, z2 - mz
-        v = exp2(dx * (xx * dx + xy * dy + xz * dz) + dy * (yy * dy + yz * dz) + zz * dz * dz + (l - s2))
-        b2[k] = v
-        t2 += v
-        dx, dy, dz = x3 - mx, y3 - my, z3 - mz
-        v = exp2(dx * (xx * dx + xy * dy + xz * dz) + dy * (yy * dy + yz * dz) + zz * dz * dz + (l - s3))
-        b3[k] = v
-        t3 += v
-    total[0], total[1], total[2], total[3] = t0, t1, t2, t3
+def _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, threshold, out, i):
+    """The same for a full covariance: the exponent is a quadratic form with six coefficients (off-diagonals doubled)."""
+    near = 0
+    for b in range(LEAF):
+        dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
+        v = dx * (xx * dx + xy * dy + xz * dz) + dy * (yy * dy + yz * dz) + zz * dz * dz + l
+        out[i, b] = v
+        near += v >= threshold
+    return near
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _peaks(n, full, C, p, shift):
-    """shift[b] = the largest exponent at point b, so that without a uniform class nothing underflows to 0 / 0."""
-    for b in range(4):
-        x, y, z = p[0, b], p[1, b], p[2, b]
-        best = p.dtype.type(-3e38)
-        if full:
-            for k in range(n):
-                dx, dy, dz = x - C[0, k], y - C[1, k], z - C[2, k]
-                q = dx * (C[3, k] * dx + C[4, k] * dy + C[5, k] * dz) + dy * (C[6, k] * dy + C[7, k] * dz)
-                best = max(best, q + C[8, k] * dz * dz + C[9, k])
-        else:
-            for k in range(n):
-                dx, dy, dz = x - C[0, k], y - C[1, k], z - C[2, k]
-                best = max(best, (dx * dx + dy * dy + dz * dz) * C[3, k] + C[4, k])
-        shift[b] = best
+def _powers(beta, i, shift, total):
+    """beta[i] = 2**(beta[i] - shift) in place, and total += beta[i]."""
+    for b in range(LEAF):
+        v = exp2(beta[i, b] - shift[b])
+        beta[i, b] = v
+        total[b] += v
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _add_five(n, beta, a, S, r):
-    """S[r:r+5, k] += sum over four points b of beta[b, k] a[r:r+5, b]: five of the sums about the block's centre."""
-    u0, u1, u2, u3 = beta[0], beta[1], beta[2], beta[3]
-    a0, a1, a2, a3 = a[r, 0], a[r, 1], a[r, 2], a[r, 3]
-    c0, c1, c2, c3 = a[r + 1, 0], a[r + 1, 1], a[r + 1, 2], a[r + 1, 3]
-    d0, d1, d2, d3 = a[r + 2, 0], a[r + 2, 1], a[r + 2, 2], a[r + 2, 3]
-    e0, e1, e2, e3 = a[r + 3, 0], a[r + 3, 1], a[r + 3, 2], a[r + 3, 3]
-    f0, f1, f2, f3 = a[r + 4, 0], a[r + 4, 1], a[r + 4, 2], a[r + 4, 3]
-    sa, sc, sd, se, sf = S[r], S[r + 1], S[r + 2], S[r + 3], S[r + 4]
-    for k in range(n):
-        b0, b1, b2, b3 = u0[k], u1[k], u2[k], u3[k]
-        sa[k] += b0 * a0 + b1 * a1 + b2 * a2 + b3 * a3
-        sc[k] += b0 * c0 + b1 * c1 + b2 * c2 + b3 * c3
-        sd[k] += b0 * d0 + b1 * d1 + b2 * d2 + b3 * d3
-        se[k] += b0 * e0 + b1 * e1 + b2 * e2 + b3 * e3
-        sf[k] += b0 * f0 + b1 * f1 + b2 * f2 + b3 * f3
+def _add_sphere(beta, i, r, X, x, y, z, sums, k):
+    """Add the block's points to the moments of one component, about its mean (elsewhere they would cancel)."""
+    s = sx = sy = sz = q = beta.dtype.type(0)
+    for b in range(LEAF):
+        v = beta[i, b] * r[b]
+        dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
+        s += v
+        sx += v * dx
+        sy += v * dy
+        sz += v * dz
+        q += v * (dx * dx + dy * dy + dz * dz)
+    sums[k, 0] += s
+    sums[k, 1] += sx
+    sums[k, 2] += sy
+    sums[k, 3] += sz
+    sums[k, 4] += q
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _add_centred(n, full, beta, a, p, C, S):
-    """The sums about each component's own mean, as single precision needs: about the block's centre they would cancel."""
-    for b in range(4):
-        x, y, z, w = p[0, b], p[1, b], p[2, b], a[0, b]
-        u = beta[b]
-        if full:
-            for k in range(n):
-                v = u[k] * w
-                dx, dy, dz = x - C[0, k], y - C[1, k], z - C[2, k]
-                vx, vy, vz = v * dx, v * dy, v * dz
-                S[0, k] += v
-                S[1, k] += vx
-                S[2, k] += vy
-                S[3, k] += vz
-                S[4, k] += vx * dx
-                S[5, k] += vx * dy
-                S[6, k] += vx * dz
-                S[7, k] += vy * dy
-                S[8, k] += vy * dz
-                S[9, k] += vz * dz
-        else:
-            for k in range(n):
-                v = u[k] * w
-                dx, dy, dz = x - C[0, k], y - C[1, k], z - C[2, k]
-                S[0, k] += v
-                S[1, k] += v * dx
-                S[2, k] += v * dy
-                S[3, k] += v * dz
-                S[4, k] += v * (dx * dx + dy * dy + dz * dz)
-
-
-def accumulate(n, full, beta, a, p, C, S):
-    """Add four points to the sums: about the block's centre in double precision, about the means in single."""
-
-
-@overload(accumulate)
-def _accumulate(n, full, beta, a, p, C, S):
-    if beta.dtype == types.float32:
-        return lambda n, full, beta, a, p, C, S: _add_centred(n, full, beta, a, p, C, S)
-
-    def about_block_centre(n, full, beta, a, p, C, S):
-        _add_five(n, beta, a, S, 0)
-        if full:
-            _add_five(n, beta, a, S, 5)
-
-    return about_block_centre
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _scatter(n, full, centred, index, C, S, sums):
-    """Add the block's sums to those of the components they belong to, about the components' means and in double precision."""
-    for i in range(n):
-        out = sums[index[i]]
-        mx, my, mz = np.float64(C[0, i]), np.float64(C[1, i]), np.float64(C[2, i])
-        if centred:
-            mx = my = mz = 0.0
-        a = np.float64(S[0, i])
-        bx, by, bz = np.float64(S[1, i]), np.float64(S[2, i]), np.float64(S[3, i])
-        dx, dy, dz = bx - a * mx, by - a * my, bz - a * mz
-        out[0] += a
-        out[1] += dx
-        out[2] += dy
-        out[3] += dz
-        if full:  # sum a (x - m)(y - n) = sum a x y - m sum a y - n sum a (x - m)
-            out[4] += S[4, i] - mx * bx - mx * dx
-            out[5] += S[5, i] - mx * by - my * dx
-            out[6] += S[6, i] - mx * bz - mz * dx
-            out[7] += S[7, i] - my * by - my * dy
-            out[8] += S[8, i] - my * bz - mz * dy
-            out[9] += S[9, i] - mz * bz - mz * dz
-        else:
-            out[4] += S[4, i] - mx * (bx + dx) - my * (by + dy) - mz * (bz + dz)
+def _add_full(beta, i, r, X, x, y, z, sums, k):
+    """The same with all six second moments."""
+    s = sx = sy = sz = xx = xy = xz = yy = yz = zz = beta.dtype.type(0)
+    for b in range(LEAF):
+        v = beta[i, b] * r[b]
+        dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
+        vx, vy, vz = v * dx, v * dy, v * dz
+        s += v
+        sx += vx
+        sy += vy
+        sz += vz
+        xx += vx * dx
+        xy += vx * dy
+        xz += vx * dz
+        yy += vy * dy
+        yz += vy * dz
+        zz += vz * dz
+    sums[k, 0] += s
+    sums[k, 1] += sx
+    sums[k, 2] += sy
+    sums[k, 3] += sz
+    sums[k, 4] += xx
+    sums[k, 5] += xy
+    sums[k, 6] += xz
+    sums[k, 7] += yy
+    sums[k, 8] += yz
+    sums[k, 9] += zz
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -311,42 +218,35 @@ def _surviving_blocks(full, box, B, heaviest, threshold, hit, near):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _surviving_components(full, box, components, spread, log_weight, threshold, near, blocks, index):
+def _surviving_components(full, box, components, reach, log_weight, threshold, near, blocks, hit, index):
     """The components of those blocks that may reach into the box; their indices into `index`, their number returned."""
-    lx, hx, ly, hy, lz, hz = box[0], box[1], box[2], box[3], box[4], box[5]
+    ox, oy, oz = 0.5 * (box[0] + box[1]), 0.5 * (box[2] + box[3]), 0.5 * (box[4] + box[5])
+    sx, sy, sz = 0.5 * (box[1] - box[0]), 0.5 * (box[3] - box[2]), 0.5 * (box[5] - box[4])
+    cx, cy, cz = components[0], components[1], components[2]
     n = 0
     for i in range(blocks):
-        k0 = near[i] * LEAF
-        for k in range(k0, k0 + LEAF):
-            x, y, z, l = components[0, k], components[1, k], components[2, k], log_weight[k]
-            dx, dy, dz = _gap(x, x, lx, hx), _gap(y, y, ly, hy), _gap(z, z, lz, hz)
-            index[n] = k  # written always, kept only when the component survives: no branch to mispredict
-            if full:
-                q = 2 * math.log(2.0) * (l - threshold)
-                n += (dx * dx <= q * spread[0, k]) & (dy * dy <= q * spread[1, k]) & (dz * dz <= q * spread[2, k])
-            else:
-                n += (dx * dx + dy * dy + dz * dz) * components[3, k] + l >= threshold
+        k0 = near[i] * CELL
+        if full:
+            # The ellipsoid's own box, and its slab: d^T P d >= (u . d)^2 for u = P e / sqrt(e . P e), whatever e. With e the
+            # axis of the stiffest entry, u is nearly the normal of a flat component: one on the same wall, a step behind, goes.
+            xx, yy, zz, ux, uy, uz = reach[0], reach[1], reach[2], reach[3], reach[4], reach[5]
+            for k in range(k0, k0 + CELL):
+                q = 2 * math.log(2.0) * (log_weight[k] - threshold)
+                x, y, z = cx[k] - ox, cy[k] - oy, cz[k] - oz
+                dx, dy, dz = max(abs(x) - sx, 0.0), max(abs(y) - sy, 0.0), max(abs(z) - sz, 0.0)
+                u = abs(ux[k] * x + uy[k] * y + uz[k] * z) - abs(ux[k]) * sx - abs(uy[k]) * sy - abs(uz[k]) * sz
+                u = max(u, 0.0)
+                inside = min(min(q * xx[k] - dx * dx, q * yy[k] - dy * dy), min(q * zz[k] - dz * dz, q - u * u))
+                hit[k - k0] = inside
+        else:
+            h = components[3]
+            for k in range(k0, k0 + CELL):
+                dx, dy, dz = max(abs(cx[k] - ox) - sx, 0.0), max(abs(cy[k] - oy) - sy, 0.0), max(abs(cz[k] - oz) - sz, 0.0)
+                hit[k - k0] = (dx * dx + dy * dy + dz * dz) * h[k] + log_weight[k] - threshold
+        for k in range(CELL):
+            index[n] = k0 + k  # written always, kept only when the component survives: no branch to mispredict
+            n += hit[k] >= 0
     return n
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _gather(rows, n, box, components, log_weight, index, C):
-    """Copy the surviving components, moved to the box's centre, into contiguous rows of C, padded to whole vectors."""
-    for d in range(3):
-        o = 0.5 * (box[2 * d] + box[2 * d + 1])
-        for i in range(n):
-            C[d, i] = components[d, index[i]] - o
-    for r in range(3, rows - 1):
-        for i in range(n):
-            C[r, i] = components[r, index[i]]
-    for i in range(n):
-        C[rows - 1, i] = log_weight[index[i]]
-    padded = (n + 7) // 8 * 8  # no scalar remainder loop
-    for i in range(n, padded):
-        for r in range(rows - 1):
-            C[r, i] = 0
-        C[rows - 1, i] = NOTHING
-    return padded
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -361,121 +261,125 @@ def _densest(full, box, components, stiffest, log_weight):
     return best
 
 
+@njit(fastmath=FAST, error_model="numpy")
+def _move(V, R, t, s, m, X, weight, box):
+    """The block's m points from V[:, s] on, moved, into X, with their weights and their box; X is filled up with weight 0."""
+    for b in range(LEAF):
+        i = s + min(b, m - 1)
+        x, y, z = V[0, i], V[1, i], V[2, i]
+        weight[b] = V[3, i] if b < m else 0.0
+        for d in range(3):
+            X[d, b] = R[d, 0] * x + R[d, 1] * y + R[d, 2] * z + t[d]
+    for d in range(3):
+        low = high = X[d, 0]
+        for b in range(LEAF):
+            low, high = min(low, X[d, b]), max(high, X[d, b])
+        box[2 * d], box[2 * d + 1] = low, high
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _log_sum(m, dens, weight):
+    """Sum of weight * log(density) over a block."""
+    # Four points of one weight share one logarithm, that of their product, unless it might leave the range of a double.
+    total = 0.0
+    for i in range(0, m - m % 4, 4):
+        a, b, c, d, w = dens[i], dens[i + 1], dens[i + 2], dens[i + 3], weight[i]
+        safe = (min(min(a, b), min(c, d)) > 1e-70) & (max(max(a, b), max(c, d)) < 1e70)
+        if safe & (weight[i + 1] == w) & (weight[i + 2] == w) & (weight[i + 3] == w):
+            total += w * math.log((a * b) * (c * d))
+        else:
+            total += w * math.log(a) + weight[i + 1] * math.log(b) + weight[i + 2] * math.log(c) + weight[i + 3] * math.log(d)
+    for i in range(m - m % 4, m):
+        total += weight[i] * math.log(dens[i])
+    return total
+
+
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def sweep(
-    V, R, t, components, spread, stiffest, boxes, log_weight, heaviest, tolerance, c, start, stop, work, sums, density, label
+    V, R, t, components, reach, stiffest, boxes, log_weight, heaviest, tolerance, c, start, stop, kind, sums, density, label
 ):
     """One cloud's points V[:, start:stop] under the pose R, t: add their moments to sums (Kp, 5 or 10).
 
     Returns the weighted log-likelihood (natural logarithm) and the number of pairs evaluated. `density` and `label`, when they
     are not empty, receive each point's total density and its most probable component (-1: the uniform class).
-    `tolerance` < 0 evaluates every pair.
+    `tolerance` < 0 evaluates every pair. The inner loops compute in the precision of `kind`, an empty array.
     """
-    full = components.shape[0] == 9
-    rows = FULL_ROWS if full else SPHERE_ROWS
-    n_sums = FULL_SUMS if full else SPHERE_SUMS
-    real = work.dtype.type
-    centred = work.itemsize == 4
+    full = components.shape[0] == FULL_ROWS
+    real = kind.dtype.type
     blocks = boxes.shape[1]
-    C, beta, S = work[:rows], work[rows : rows + 4], work[rows + 4 : rows + 4 + n_sums]
-    p = np.empty((3, 4), work.dtype)
-    a = np.zeros((FULL_SUMS, 4), work.dtype)
-    shift, total = np.zeros(4, work.dtype), np.zeros(4, work.dtype)
-    X = np.empty((3, LEAF))
-    box = np.empty(6)
-    hit, near, index = np.empty(blocks), np.empty(blocks + 1, np.int64), np.empty(components.shape[1] + 1, np.int64)
+    X, box = np.empty((3, LEAF), kind.dtype), np.empty(6)
+    moved = np.empty((3, LEAF))
+    beta = np.empty((components.shape[1], LEAF), kind.dtype)  # of the block's points: exponents first, then densities
+    shift, total, r = np.zeros(LEAF, kind.dtype), np.zeros(LEAF, kind.dtype), np.zeros(LEAF, kind.dtype)
+    dens, weight = np.empty(LEAF), np.empty(LEAF)
+    hit, near, index = np.empty(max(blocks, CELL)), np.empty(blocks + 1, np.int64), np.empty(components.shape[1] + 1, np.int64)
     keep = tolerance / components.shape[1]
     loglik = 0.0
     pairs = 0
     for s in range(start, stop, LEAF):
         m = min(LEAF, stop - s)
-        for d in range(3):
-            box[2 * d], box[2 * d + 1] = 1e300, -1e300
-        for i in range(m):
-            x, y, z = V[0, s + i], V[1, s + i], V[2, s + i]
-            for d in range(3):
-                v = R[d, 0] * x + R[d, 1] * y + R[d, 2] * z + t[d]
-                X[d, i] = v
-                box[2 * d] = min(box[2 * d], v)
-                box[2 * d + 1] = max(box[2 * d + 1], v)
+        _move(V, R, t, s, m, moved, weight, box)
         ox, oy, oz = 0.5 * (box[0] + box[1]), 0.5 * (box[2] + box[3]), 0.5 * (box[4] + box[5])
+        for b in range(LEAF):  # seen from the middle of the box, single precision is enough
+            X[0, b], X[1, b], X[2, b] = real(moved[0, b] - ox), real(moved[1, b] - oy), real(moved[2, b] - oz)
 
         threshold = -1e300
         if tolerance >= 0:
             floor = math.log2(c) if c > 0 else _densest(full, box, components, stiffest, log_weight)
             threshold = floor + math.log2(keep)
         n = _surviving_blocks(full, box, boxes, heaviest, threshold, hit, near)
-        n = _surviving_components(full, box, components, spread, log_weight, threshold, near, n, index)
-        padded = _gather(rows, n, box, components, log_weight, index, C)
+        n = _surviving_components(full, box, components, reach, log_weight, threshold, near, n, hit, index)
         pairs += n * m
-        for r in range(n_sums):
-            for k in range(padded):
-                S[r, k] = 0
 
-        for i0 in range(0, m, 4):
-            for b in range(4):
-                i = min(i0 + b, m - 1)  # the last group repeats its last point, with weight 0
-                p[0, b], p[1, b], p[2, b] = real(X[0, i] - ox), real(X[1, i] - oy), real(X[2, i] - oz)
-            if c <= 0:
-                _peaks(padded, full, C, p, shift)
+        seen, limit = 0, real(max(threshold, -1e38))
+        for i in range(n):
+            k = index[i]
+            x, y, z, l = (
+                real(components[0, k] - ox),
+                real(components[1, k] - oy),
+                real(components[2, k] - oz),
+                real(log_weight[k]),
+            )
             if full:
-                _densities_full(padded, C, p, shift, beta, total)
+                xx, xy, xz = real(components[3, k]), real(components[4, k]), real(components[5, k])
+                yy, yz, zz = real(components[6, k]), real(components[7, k]), real(components[8, k])
+                reached = _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, limit, beta, seen)
             else:
-                _densities_spheres(padded, C, p, shift, beta, total)
-            for b in range(4):
-                i = i0 + b
-                w = V[3, s + i] if i < m else 0.0
-                den = np.float64(total[b]) + c
-                r = w / den
-                if i < m:
-                    loglik += w * (math.log(den) + shift[b] * math.log(2.0))
-                x, y, z = X[0, min(i, m - 1)] - ox, X[1, min(i, m - 1)] - oy, X[2, min(i, m - 1)] - oz
-                a[0, b], a[1, b], a[2, b], a[3, b] = r, r * x, r * y, r * z
-                if full:
-                    a[4, b], a[5, b], a[6, b] = r * x * x, r * x * y, r * x * z
-                    a[7, b], a[8, b], a[9, b] = r * y * y, r * y * z, r * z * z
-                else:
-                    a[4, b] = r * (x * x + y * y + z * z)
-                if i < m and density.size:
-                    density[s + i] = den * 2.0 ** np.float64(shift[b])
-                if i < m and label.size:
-                    best, where = real(c), -1
-                    for k in range(n):
-                        if beta[b, k] > best:
-                            best, where = beta[b, k], index[k]
-                    label[s + i] = where
-            accumulate(padded, full, beta, a, p, C, S)
-        _scatter(n, full, centred, index, C, S, sums)
+                reached = _exponents_spheres(X, x, y, z, real(components[3, k]), l, limit, beta, seen)
+            index[seen] = k  # the next row takes this place when no point of the block is near enough
+            seen += reached > 0
+
+        for b in range(LEAF):
+            shift[b] = total[b] = 0
+        if c <= 0:  # without a uniform class, densities relative to the largest: nothing underflows to 0 / 0
+            for b in range(LEAF):
+                shift[b] = real(-3e38)
+            for i in range(seen):
+                for b in range(LEAF):
+                    shift[b] = max(shift[b], beta[i, b])
+        for i in range(seen):
+            _powers(beta, i, shift, total)
+        for b in range(LEAF):
+            dens[b] = total[b] + c
+            r[b] = real(weight[b] / dens[b])
+        for i in range(seen):
+            k = index[i]
+            x, y, z = real(components[0, k] - ox), real(components[1, k] - oy), real(components[2, k] - oz)
+            if full:
+                _add_full(beta, i, r, X, x, y, z, sums, k)
+            else:
+                _add_sphere(beta, i, r, X, x, y, z, sums, k)
+        loglik += _log_sum(m, dens, weight)
+        for b in range(m):
+            loglik += weight[b] * shift[b] * math.log(2.0)
+        if density.size:
+            for b in range(m):
+                density[s + b] = dens[b] * 2.0 ** np.float64(shift[b])
+                best, label[s + b] = real(c), -1
+                for i in range(seen):
+                    if beta[i, b] > best:
+                        best, label[s + b] = beta[i, b], index[i]
     return loglik, pairs
-
-
-@njit(error_model="numpy", nogil=True, cache=True)
-def invert(A, inverse):
-    """Inverses (K, 3, 3) of symmetric positive definite matrices by Cholesky, and log det; returns the first bad one, or -1."""
-    log_det = np.empty(A.shape[0])
-    bad = -1
-    for k in range(A.shape[0]):
-        a = A[k]
-        p = math.sqrt(a[0, 0])  # L = [[p, 0, 0], [q, s, 0], [r, u, v]]
-        q, r = a[1, 0] / p, a[2, 0] / p
-        s = math.sqrt(a[1, 1] - q * q)
-        u = (a[2, 1] - q * r) / s
-        v = math.sqrt(a[2, 2] - r * r - u * u)
-        log_det[k] = 2 * math.log(p * s * v)
-        if bad < 0 and not log_det[k] > -1e300:
-            bad = k
-        # The inverse of L, then L^-T L^-1.
-        i, j, w = 1 / p, 1 / s, 1 / v
-        m = -q * i * j
-        o = -u * j * w
-        n = (q * u - r * s) * i * j * w
-        inverse[k, 0, 0] = i * i + m * m + n * n
-        inverse[k, 0, 1] = inverse[k, 1, 0] = m * j + n * o
-        inverse[k, 0, 2] = inverse[k, 2, 0] = n * w
-        inverse[k, 1, 1] = j * j + o * o
-        inverse[k, 1, 2] = inverse[k, 2, 1] = o * w
-        inverse[k, 2, 2] = w * w
-    return log_det, bad
 
 
 @njit(nogil=True, cache=True)
@@ -553,138 +457,3 @@ def _total(sums, tasks, i, r):
     for task in range(1, tasks):
         v += sums[task, i, r]
     return v
-
-
-@njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def pool_moved(about, mass, first, second, R, t, total_mass, total_first, total_second):
-    """Add up full moments (M, K, ...) about `about` (K, D), each cloud moved by its R (M, D, D), t (M, D)."""
-    M, K = mass.shape
-    D = about.shape[1]
-    e, f, RC = np.empty(D), np.empty(D), np.empty((D, D))
-    for k in range(K):
-        for j in range(M):
-            a = mass[j, k]
-            if a == 0:
-                continue
-            C = second[j, k]
-            for p in range(D):
-                x = t[j, p] - about[k, p]  # where the motion takes the centre, seen from the centre
-                y = 0.0
-                for q in range(D):
-                    x += R[j, p, q] * about[k, q]
-                    y += R[j, p, q] * first[j, k, q]
-                    z = 0.0
-                    for r in range(D):
-                        z += R[j, p, r] * C[r, q]
-                    RC[p, q] = z
-                e[p], f[p] = x, y
-            total_mass[k] += a
-            for p in range(D):
-                total_first[k, p] += f[p] + a * e[p]
-                for q in range(D):
-                    z = f[p] * e[q] + e[p] * f[q] + a * e[p] * e[q]
-                    for r in range(D):
-                        z += RC[p, r] * R[j, q, r]
-                    total_second[k, p, q] += z
-
-
-@njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def joint_system(mass, first, second, arm, precisions, H, g):
-    """The normal equations of `joint.poses`: gradient g (6M,) and Gauss-Newton matrix H (6M, 6M) of -Q, means profiled out.
-
-    mass (M, K), first (M, K, 3), second (M, K, 3, 3) are moments about the means; arm (K, 3) leads from the centre of rotation
-    to the means. A component adds blocks only for the clouds that see it, which is what keeps many clouds cheap.
-    """
-    M, K = mass.shape
-    B = np.empty((M, 3, 6))
-    seen = np.empty(M, np.int64)
-    for k in range(K):
-        A = d0 = d1 = d2 = 0.0
-        for j in range(M):
-            A += mass[j, k]
-            d0 += first[j, k, 0]
-            d1 += first[j, k, 1]
-            d2 += first[j, k, 2]
-        if A <= 0:
-            continue
-        d0, d1, d2 = d0 / A, d1 / A, d2 / A  # where the profiled mean lies, seen from the old one
-        xx, xy, xz = precisions[k, 0, 0], precisions[k, 0, 1], precisions[k, 0, 2]
-        yy, yz, zz = precisions[k, 1, 1], precisions[k, 1, 2], precisions[k, 2, 2]
-        l00 = math.sqrt(xx)  # P = L L^T
-        l10, l20 = xy / l00, xz / l00
-        l11 = math.sqrt(yy - l10 * l10)
-        l21 = (yz - l10 * l20) / l11
-        l22 = math.sqrt(zz - l20 * l20 - l21 * l21)
-        e0, e1, e2 = arm[k, 0], arm[k, 1], arm[k, 2]
-        n = 0
-        for j in range(M):
-            a = mass[j, k]
-            if a <= 1e-9 * A:
-                continue
-            b0, b1, b2 = first[j, k, 0], first[j, k, 1], first[j, k, 2]
-            C = second[j, k]
-            r0, r1, r2 = a * e0 + b0, a * e1 + b1, a * e2 + b2  # sum of alpha r, r the arm of a point
-            # Second moments of the arms, sum alpha r r^T.
-            qxx = C[0, 0] + e0 * (r0 + b0)
-            qyy = C[1, 1] + e1 * (r1 + b1)
-            qzz = C[2, 2] + e2 * (r2 + b2)
-            qxy = C[0, 1] + e0 * r1 + b0 * e1
-            qxz = C[0, 2] + e0 * r2 + b0 * e2
-            qyz = C[1, 2] + e1 * r2 + b1 * e2
-            # The gradient: torque sum r x P (y - d), and force sum P (y - d).
-            f0, f1, f2 = b0 - a * d0, b1 - a * d1, b2 - a * d2
-            p0, p1, p2 = xx * f0 + xy * f1 + xz * f2, xy * f0 + yy * f1 + yz * f2, xz * f0 + yz * f1 + zz * f2
-            # S = sum alpha (y - d) r^T, row by row
-            s00, s01, s02 = f0 * e0 + C[0, 0] - d0 * b0, f0 * e1 + C[0, 1] - d0 * b1, f0 * e2 + C[0, 2] - d0 * b2
-            s10, s11, s12 = f1 * e0 + C[1, 0] - d1 * b0, f1 * e1 + C[1, 1] - d1 * b1, f1 * e2 + C[1, 2] - d1 * b2
-            s20, s21, s22 = f2 * e0 + C[2, 0] - d2 * b0, f2 * e1 + C[2, 1] - d2 * b1, f2 * e2 + C[2, 2] - d2 * b2
-            i = 6 * j
-            g[i] += (xz * s01 + yz * s11 + zz * s21) - (xy * s02 + yy * s12 + yz * s22)
-            g[i + 1] += (xx * s02 + xy * s12 + xz * s22) - (xz * s00 + yz * s10 + zz * s20)
-            g[i + 2] += (xy * s00 + yy * s10 + yz * s20) - (xx * s01 + xy * s11 + xz * s21)
-            g[i + 3] += p0
-            g[i + 4] += p1
-            g[i + 5] += p2
-            # The cloud's own block: sum alpha J^T P J with J = [-[r]x, I].
-            H[i, i] += yy * qzz - 2 * yz * qyz + zz * qyy
-            H[i + 1, i + 1] += xx * qzz - 2 * xz * qxz + zz * qxx
-            H[i + 2, i + 2] += xx * qyy - 2 * xy * qxy + yy * qxx
-            H[i, i + 1] += yz * qxz + xz * qyz - xy * qzz - zz * qxy
-            H[i, i + 2] += xy * qyz + yz * qxy - yy * qxz - xz * qyy
-            H[i + 1, i + 2] += xy * qxz + xz * qxy - xx * qyz - yz * qxx
-            H[i, i + 3] += r1 * xz - r2 * xy
-            H[i, i + 4] += r1 * yz - r2 * yy
-            H[i, i + 5] += r1 * zz - r2 * yz
-            H[i + 1, i + 3] += r2 * xx - r0 * xz
-            H[i + 1, i + 4] += r2 * xy - r0 * yz
-            H[i + 1, i + 5] += r2 * xz - r0 * zz
-            H[i + 2, i + 3] += r0 * xy - r1 * xx
-            H[i + 2, i + 4] += r0 * yy - r1 * xy
-            H[i + 2, i + 5] += r0 * yz - r1 * xz
-            H[i + 3, i + 3] += a * xx
-            H[i + 3, i + 4] += a * xy
-            H[i + 3, i + 5] += a * xz
-            H[i + 4, i + 4] += a * yy
-            H[i + 4, i + 5] += a * yz
-            H[i + 5, i + 5] += a * zz
-            # L^T sum alpha J, for what the shared mean takes back.
-            c = B[n]
-            c[0, 0], c[0, 1], c[0, 2] = l20 * r1 - l10 * r2, l00 * r2 - l20 * r0, l10 * r0 - l00 * r1
-            c[1, 0], c[1, 1], c[1, 2] = l21 * r1 - l11 * r2, -l21 * r0, l11 * r0
-            c[2, 0], c[2, 1], c[2, 2] = l22 * r1, -l22 * r0, 0.0
-            c[0, 3], c[0, 4], c[0, 5] = a * l00, a * l10, a * l20
-            c[1, 3], c[1, 4], c[1, 5] = 0.0, a * l11, a * l21
-            c[2, 3], c[2, 4], c[2, 5] = 0.0, 0.0, a * l22
-            seen[n] = j
-            n += 1
-        w = 1 / A
-        for p in range(n):
-            for q in range(p, n):
-                for r in range(6):
-                    u0, u1, u2 = B[p, 0, r] * w, B[p, 1, r] * w, B[p, 2, r] * w
-                    for s in range(6):
-                        H[6 * seen[p] + r, 6 * seen[q] + s] -= u0 * B[q, 0, s] + u1 * B[q, 1, s] + u2 * B[q, 2, s]
-    # Only the upper triangle was built.
-    for i in range(6 * M):
-        for j in range(i):
-            H[i, j] = H[j, i]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from coframe import geometry, kernels
+from coframe import algebra, geometry
 from coframe.arrays import Array
 
 
@@ -84,7 +84,7 @@ class Moments:
         K, D = self.about.shape
         mass, first, second = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
         R, t = np.ascontiguousarray(geometry.rotation(poses)), np.ascontiguousarray(geometry.translation(poses))
-        kernels.pool_moved(self.about, self.mass, self.first, self.second, R, t, mass, first, second)
+        algebra.pool_moved(self.about, self.mass, self.first, self.second, R, t, mass, first, second)
         return Moments(self.about, mass, first, second, np.asarray(self.points.sum(0)))
 
     def _shifted(self, about: Array, first: Array, second: Array, offset: Array) -> "Moments":

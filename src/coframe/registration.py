@@ -69,7 +69,11 @@ def register(
             rng=np.random.default_rng(options.seed),
             threads=options.threads,
             constraints=constraints,
-            on_iteration=lambda step: on_iteration(step.in_user_units(frames, origin, points)),
+            on_iteration=(
+                em.carry_on
+                if on_iteration is em.carry_on
+                else lambda step: on_iteration(step.in_user_units(frames, origin, points))
+            ),
         ),
     )
     sweep = Sweep([Cloud.of(c, w) for c, w in zip(inner, point_weights, strict=True)], threads=options.threads)

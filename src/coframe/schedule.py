@@ -80,9 +80,8 @@ class Step:
         return poses, replace(mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility)
 
     def _motions(self, moments: Moments, poses: Array, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
-        precisions = np.linalg.inv(mixture.covariances)
-        if stride > 0 and not self.spheres:
-            precisions = joint.softened(precisions)
+        slide = stride > 0 and not self.spheres
+        precisions = joint.softened(mixture.covariances) if slide else np.linalg.inv(mixture.covariances)
         centre = np.average(mixture.means, axis=0, weights=mixture.weights)
         return joint.motions(moments, precisions, centre, poses, self.constraints, stride=max(stride, 1.0))
 
@@ -209,7 +208,7 @@ class Runner:
         )
 
 
-FIRST = Level(150, 700, 30, maturing=0, tolerance=2e-3, spheres=True)
+FIRST = Level(100, 400, 20, maturing=0, tolerance=2e-3, spheres=True)
 DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up

@@ -9,6 +9,7 @@ from coframe.arrays import Array
 
 NEIGHBOURS = 20  # points of a patch
 INNER = 8  # of these, the nearest
+SAMPLE = 400  # patches that tell whether a cloud is noisy
 THICK = 0.35  # thickness / width of a patch: 0.1 to 0.3 on clean scans, above 0.5 when the noise is as large as the spacing
 GROWTH = 1.7  # of the thickness from the inner points to the whole patch: noise is thick at once, curvature grows with size
 
@@ -20,20 +21,32 @@ def flattened(points: Float[Array, "N D"]) -> Float[Array, "N D"]:
     other at no cost. A cloud knows better than the mixture where its own surface runs: averaging over a patch takes most of
     the noise away along the normal, and moves nothing along the surface.
     """
-    N, D = points.shape
-    count = min(NEIGHBOURS, N)
-    patches = points[cKDTree(points).query(points, count)[1].reshape(N, count)]
+    tree = cKDTree(points)
+    some = points[:: -(-len(points) // SAMPLE)]
+    if not _noisy(_patches(tree, some)):
+        return points
+    patches = _patches(tree, points)
+    normals = _axes(patches)[1][:, :, 0]
+    height = ((points - patches.mean(1)) * normals).sum(1)
+    return points - height[:, None] * normals
+
+
+def _patches(tree: cKDTree, points: Float[Array, "N D"]) -> Float[Array, "N k D"]:
+    """The nearest neighbours of each point, nearest first."""
+    count = min(NEIGHBOURS, tree.n)
+    return tree.data[tree.query(points, count)[1].reshape(len(points), count)]
+
+
+def _noisy(patches: Float[Array, "N k D"]) -> bool:
+    """Whether patches are as thick as noise makes them: thick beside their width, and thick at once."""
+    count, D = patches.shape[1:]
     inner, _ = _axes(patches[:, :INNER])
-    deviations, axes = _axes(patches)
+    deviations, _ = _axes(patches)
     # Of the scatter of n points, a fitted plane takes D degrees of freedom.
     unbiased = np.sqrt((1 - D / count) / (1 - D / min(INNER, count))) if count > D else 1.0
     thick = np.median(deviations[:, 0] / np.maximum(deviations[:, 1], np.finfo(float).tiny)) > THICK
     at_once = np.median(deviations[:, 0]) < GROWTH * np.median(inner[:, 0]) * unbiased
-    if not (thick and at_once):
-        return points
-    normals = axes[:, :, 0]
-    height = ((points - patches.mean(1)) * normals).sum(1)
-    return points - height[:, None] * normals
+    return bool(thick and at_once)
 
 
 def _axes(patches: Float[Array, "N k D"]) -> tuple[Float[Array, "N D"], Float[Array, "N D D"]]:

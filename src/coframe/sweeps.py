@@ -25,7 +25,7 @@ from coframe.mixture import Mixture
 from coframe.moments import Moments
 
 TASKS = 64  # pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum quickly
-SMALLEST_TASK = 512  # points
+SMALLEST_TASK = 1536  # points: the sums of a task cost as much as some hundred points do
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,6 @@ class Sweep:
         points: list[tuple[Array, Array]] | None = None,
     ) -> None:
         D = mixture.dimension
-        rows = kernels.FULL_ROWS if components.full else kernels.SPHERE_ROWS
         sums = kernels.FULL_SUMS if components.full else kernels.SPHERE_SUMS
         shape = (len(self._tasks), components.geometry.shape[1], sums)
         if self._sums.shape != shape:
@@ -111,7 +110,7 @@ class Sweep:
         weights = mixture.weights[None] if mixture.visibility is None else mixture.visibility
         log_weights, heaviest = components.weighted(weights)
         self._results = [(0.0, 0)] * len(self._tasks)
-        nothing = np.empty(0), np.empty(0, np.int64)
+        nothing, kind = (np.empty(0), np.empty(0, np.int64)), np.empty(0, self.dtype)
 
         def task(i: int) -> None:
             j, start, stop = self._tasks[i]
@@ -119,9 +118,9 @@ class Sweep:
             density, label = points[j] if points else nothing
             self._sums[i] = 0
             self._results[i] = kernels.sweep(
-                self.clouds[j].rows, R[j], t[j], components.geometry, components.spread, components.stiffest, components.boxes,
+                self.clouds[j].rows, R[j], t[j], components.geometry, components.reach, components.stiffest, components.boxes,
                 log_weights[own], heaviest[own], self.tolerance, mixture.outlier_density, start, stop,
-                _scratch(rows + 4 + sums, shape[1], self.dtype), self._sums[i], density, label,
+                kind, self._sums[i], density, label,
             )  # fmt: skip
 
         self._map(task, len(self._tasks))
@@ -173,12 +172,3 @@ def _controller() -> ThreadpoolController:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="coframe")
-
-
-def _scratch(rows: int, columns: int, dtype: np.dtype) -> Array:
-    """Uninitialised working rows, aligned to 64 bytes, their stride kept off the powers of two that fight for one L1 set."""
-    size = dtype.itemsize
-    stride = (((columns + 16) * size + 511) // 512 * 512 + 320) // size
-    raw = np.empty(rows * stride + 64 // size, dtype)
-    offset = (-raw.ctypes.data % 64) // size
-    return raw[offset : offset + rows * stride].reshape(rows, stride)
