@@ -55,8 +55,8 @@ def histogram(
         x = x_of(math.log10(threshold))
         left = x > (LEFT + WIDTH - RIGHT) / 2
         body += f'<line class="threshold" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        anchor, place = ("end", x - 5) if left else ("start", x + 5)
-        body += f'<text class="note" x="{place:.1f}" y="{TOP + 10}" text-anchor="{anchor}">{text(threshold_label)}</text>'
+        anchor, beside = ("end", x - 5) if left else ("start", x + 5)
+        body += f'<text class="note" x="{beside:.1f}" y="{TOP + 10}" text-anchor="{anchor}">{text(threshold_label)}</text>'
     return _svg(body, f"Histogram of {label}")
 
 
@@ -117,7 +117,11 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _log_marks(low: float, high: float) -> list[tuple[float, str]]:
-    """Powers of ten where the axis spans several, else round numbers at their places."""
-    if high - low > 2:
+    """Powers of ten where the axis spans many; with their double and fivefold where it spans few; else round numbers."""
+    if high - low > 2.5:
         return [(e, _power(e)) for e in _decades(low, high)]
-    return [(math.log10(v), f"{v:.4g}") for v in ticks(10**low, 10**high, 5) if v > 0]
+    if high - low > 0.7:
+        steps = [m * 10.0**e for e in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    else:
+        steps = [v for v in ticks(10**low, 10**high, 5) if v > 0]
+    return [(math.log10(v), f"{v:.4g}") for v in steps if low <= math.log10(v) <= high]

@@ -59,9 +59,7 @@ def _largest(blocks: Float[Array, "M n n"]) -> Float[Array, " M"]:
     return values
 
 
-def same_gauge(
-    poses: Float[Array, "M D1 D1"], result: Registration, corners: Float[Array, "M C D"]
-) -> Float[Array, "M D1 D1"]:
+def same_gauge(poses: Float[Array, "M D1 D1"], result: Registration, corners: Float[Array, "M C D"]) -> Float[Array, "M D1 D1"]:
     """The poses after the common motion that brings them closest to the final ones; such a motion means nothing.
 
     `corners` are some points of each cloud, in its own frame.
@@ -84,7 +82,7 @@ def travelled(
 
 
 @dataclass(frozen=True)
-class Warning:
+class Notice:
     """Something that the reader must know before all else."""
 
     level: str  # "failed" or "weak"
@@ -92,10 +90,10 @@ class Warning:
     message: str
 
 
-def warnings(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Warning]:
+def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Notice]:
     """The worst first; empty when there is nothing to say."""
     found = [
-        Warning(v.verdict, name, f"{v.verdict}: {v.reason}")
+        Notice(v.verdict, name, f"{v.verdict}: {v.reason}")
         for level in ("failed", "weak")
         for name, v in zip(result.names, result.verdicts, strict=True)
         if v.verdict == level
@@ -104,14 +102,14 @@ def warnings(result: Registration, overlap: Float[Array, "M M"], outliers: float
     if len(apart) > 1:
         sizes = ", ".join(str(len(group)) for group in apart)
         text = f"The clouds fall into {len(apart)} groups ({sizes}) that share too little surface to be joined:"
-        found.append(Warning("weak", None, f"{text} how the groups lie to each other is not known."))
+        found.append(Notice("weak", None, f"{text} how the groups lie to each other is not known."))
     if result.status is not Status.CONVERGED:
-        found.append(Warning("weak", None, f"The run {result.status.value}."))
+        found.append(Notice("weak", None, f"The run {result.status.value}."))
     if outliers > MANY_OUTLIERS:
-        found.append(Warning("weak", None, f"{outliers:.0%} of all points fit no component of the model."))
+        found.append(Notice("weak", None, f"{outliers:.0%} of all points fit no component of the model."))
     turn, shift = uncertainty(result)
     size = max(extent(cloud) for cloud in result.clouds)
     for name, a, b in zip(result.names, turn, shift, strict=True):
         if not (a < 10 and b < 0.1 * size):
-            found.append(Warning("weak", name, "its pose is hardly determined by the data; see its standard deviations"))
+            found.append(Notice("weak", name, "its pose is hardly determined by the data; see its standard deviations"))
     return found

@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -17,9 +18,8 @@ from coframe.arrays import Array
 
 
 def clean(value: object) -> str:
-    """A string that every encoder takes: file names may hold bytes that are no text, and characters that no page may hold."""
-    whole = str(value).encode("utf-8", "surrogateescape" if isinstance(value, str) else "replace").decode("utf-8", "replace")
-    return "".join(c if c in "\t\n" or (c.isprintable() or c.isspace()) and c >= " " else "\N{REPLACEMENT CHARACTER}" for c in whole)
+    """A string that any page may hold: control characters, and bytes of file names that are no text, are marked as such."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cs") and c not in "\t\n" else c for c in str(value))
 
 
 def text(value: object) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The page: what it says, in which order, and how it is put together.
 
-Warnings, tables and charts are plain HTML and SVG, made here; scripts (`viewer.js`) only draw the scene and link the parts. A page
-is a title, a summary and a list of sections, so that other results can have pages of their own.
+Warnings, tables and charts are plain HTML and SVG, made here; the script (`viewer.js`) only draws the scene and links the parts.
+A page is a title, a summary and a list of sections, so that other results can have pages of their own.
 """
 
 import base64
@@ -20,6 +20,7 @@ from jaxtyping import Float, UInt8
 
 from coframe.arrays import Array
 from coframe.clouds import InputError
+from coframe.io import ply
 from coframe.io.files import atomic
 from coframe.report import charts, figures, scene
 from coframe.report.markup import json_block, lengths, name, pack, png, text
@@ -84,8 +85,19 @@ def html(
         Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
         Section("run", "How this was made", _run(result, run)),
     ]
-    warned = figures.warnings(result, overlap, outliers)
-    return page("coframe report", _summary(result, run, outliers), _warnings(result, warned), sections, drawn)
+    notices = figures.notices(result, overlap, outliers)
+    return page("coframe report", _summary(result, run, outliers), _notices(result, notices), sections, drawn)
+
+
+def stored_colours(folder: str | os.PathLike[str], result: Registration) -> list[UInt8[Array, "_ 3"]] | None:
+    """The clouds' own colours, where the merged.ply of a result folder has them."""
+    vertices = ply.read(Path(folder) / "merged.ply")
+    if not {"red", "green", "blue"} <= set(vertices.dtype.names or ()):
+        return None
+    whole = np.stack([np.asarray(vertices[channel]) for channel in ("red", "green", "blue")], 1)
+    if whole.dtype != np.uint8:
+        return None
+    return [whole[vertices["cloud"] == j] for j in range(len(result.poses))]
 
 
 def page(title: str, summary: str, warnings: str, sections: Sequence[Section], drawn: scene.Scene | None = None) -> str:
@@ -100,7 +112,7 @@ def page(title: str, summary: str, warnings: str, sections: Sequence[Section], d
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; form-action 'none'",
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
         title=text(title),
         style=style,
         summary=summary,
@@ -142,11 +154,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _warnings(result: Registration, found: Sequence[figures.Warning]) -> str:
+def _notices(result: Registration, found: Sequence[figures.Notice]) -> str:
     if not found:
         return (
-            f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>All {len(result.poses)} clouds are aligned; '
-            f"{text(result.status.value)}.</p>"
+            f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>All {len(result.poses)} clouds are '
+            f"aligned; {text(result.status.value)}.</p>"
         )
     items = "".join(
         f'<li class="notice {w.level}"><span class="mark">{MARKS[w.level]}</span><span>'
@@ -204,12 +216,18 @@ def _components(result: Registration) -> str:
         deviations = np.sqrt(mixture.variances)
         threshold = float(np.sqrt(UNRELIABLE * np.median(mixture.variances)))
         chart = charts.histogram(
-            deviations, good, label="standard deviation", threshold=threshold, threshold_label=f"{UNRELIABLE:g} × median variance"
+            deviations,
+            good,
+            label="standard deviation",
+            threshold=threshold,
+            threshold_label=f"{UNRELIABLE:g} × median variance",
         )
         return f"<figure>{chart}<figcaption>{unreliable} They are wider than the threshold.</figcaption></figure>"
     values = np.sqrt(np.maximum(np.linalg.eigvalsh(mixture.covariances), 0))
     thick = charts.histogram(values[:, 0], good, label="thickness (standard deviation along the normal)", threshold=None)
-    body = f"<figure>{thick}<figcaption>How thin the model of the surface is: noise and misalignment make it thicker.</figcaption>"
+    body = (
+        f"<figure>{thick}<figcaption>How thin the model of the surface is: noise and misalignment make it thicker.</figcaption>"
+    )
     if mixture.outlier_density > 0:
         peaks = np.log(mixture.weights) + mixture.log_peaks - np.log(mixture.outlier_density)
         ratio = charts.histogram(
@@ -226,12 +244,13 @@ def _components(result: Registration) -> str:
 def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
     turn, shift = figures.uncertainty(result)
     centres = np.array([np.median(cloud, axis=0) for cloud in result.clouds])
+    gaps = lengths([v.residual for v in result.verdicts] + [v.expected for v in result.verdicts])
     columns: list[tuple[str, str, list[str]]] = [
         ("points", "", [str(len(cloud)) for cloud in result.clouds]),
         ("overlap", "share of its points on surface that other clouds see too", [f"{v.overlap:.0%}" for v in result.verdicts]),
         ("explained", "share of its points that the model explains", [f"{v.inliers:.0%}" for v in result.verdicts]),
-        ("gap", "to the other clouds along the surface normal, root mean square", lengths([v.residual for v in result.verdicts])),
-        ("expected", "the gap that the scatter of its points alone would leave", lengths([v.expected for v in result.verdicts])),
+        ("gap", "to the other clouds along the surface normal, root mean square", gaps[: len(result.poses)]),
+        ("expected", "the gap that the scatter of its points alone would leave", gaps[len(result.poses) :]),
         ("± turn [°]", "standard deviation of the rotation in its least certain direction", lengths(turn, 2)),
         ("± shift", "standard deviation of the position in its least certain direction", lengths(shift, 2)),
     ]
@@ -262,23 +281,21 @@ def _matrix(pose: Float[Array, "D1 D1"]) -> str:
 
 
 def _pairs(result: Registration, overlap: Float[Array, "M M"], residual: Float[Array, "M M"]) -> str:
-    shown, top = residual[np.isfinite(residual)], 0.0
-    if len(shown):
-        top = float(np.percentile(shown, 98)) or 1.0
-    gaps = np.clip(residual / (top or 1.0), 0, 1)
-    labels = dict(zip(np.flatnonzero(np.isfinite(residual.ravel())), lengths(shown, 2), strict=True))
-    M = len(overlap)
-    share = [[f"{value:.0%}" for value in row] for row in overlap]
-    distance = [[labels.get(M * i + j, "–") for j in range(M)] for i in range(M)]
-    np.fill_diagonal(overlap := overlap.copy(), np.nan)
-    for i in range(M):
-        share[i][i] = ""
-        distance[i][i] = ""
+    known = residual[np.isfinite(residual)]
+    typical, top = (float(np.median(known)), float(np.percentile(known, 98))) if len(known) else (1.0, 1.0)
+    power = int(np.floor(np.log10(typical))) if typical > 0 else 0
+    power = power if abs(power) > 1 else 0
+    unit = f" (in 10<sup>{power}</sup> of your unit)".replace("-", "−") if power else ""
+    share = [["" if i == j else f"{value:.0%}" for j, value in enumerate(row)] for i, row in enumerate(overlap)]
+    distance = [[f"{v / 10.0**power:.1f}" if np.isfinite(v) else "–" for v in row] for row in residual]
+    for j in range(len(overlap)):
+        distance[j][j] = ""
+    own = np.eye(len(overlap), dtype=bool)
     return (
-        f'<div class="matrices"><figure>{_heat(result.names, overlap, share, "overlap")}<figcaption>Overlap: the share of the '
-        "row's points on surface that the column's cloud sees too.</figcaption></figure>"
-        f'<figure>{_heat(result.names, gaps, distance, "gap")}<figcaption>Gap between the two clouds along the surface normal, '
-        "root mean square; – where they share nothing.</figcaption></figure></div>"
+        f'<div class="matrices"><figure>{_heat(result.names, np.where(own, np.nan, overlap), share, "overlap")}<figcaption>'
+        "Overlap: the share of the row's points on surface that the column's cloud sees too.</figcaption></figure>"
+        f"<figure>{_heat(result.names, np.clip(residual / (top or 1.0), 0, 1), distance, 'gap')}<figcaption>Gap between the "
+        f"two clouds along the surface normal, root mean square{unit}; – where they share nothing.</figcaption></figure></div>"
     )
 
 
@@ -298,9 +315,10 @@ def _heat(names: Sequence[str], values: Float[Array, "M M"], labels: Sequence[Se
             value, label = values[row, column], labels[row][column]
             style = f' style="--v:{value:.2f}"' if np.isfinite(value) else ""
             hint = "" if written else f' title="{text(f"{n} – {other}: {label}")}"'
-            cells += f'<td{style}{hint}{" class=strong" if value > 0.55 else ""}>{text(label) if written else ""}</td>'
+            cells += f"<td{style}{hint}{' class=strong' if value > 0.65 else ''}>{text(label) if written else ''}</td>"
         rows += f'<tr><th scope="row" title="{text(n)}"><span>{name(n)}</span></th>{cells}</tr>'
-    return f'<div class="scroll"><table class="heat {kind}"><thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    table = f'<table class="heat {kind}"><thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<div class="scroll">{table}</div>'
 
 
 def _run(result: Registration, run: Run) -> str:

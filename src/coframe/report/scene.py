@@ -109,7 +109,9 @@ def _frames(
     return [*poses, result.poses], [*(label for _, label in frames), "result"]
 
 
-def _relative(poses: Float[Array, "M D1 D1"], centres: Float[Array, "M D"], origin: Float[Array, " D"]) -> Float[Array, "M 3 4"]:
+def _relative(
+    poses: Float[Array, "M D1 D1"], centres: Float[Array, "M D"], origin: Float[Array, " D"]
+) -> Float[Array, "M 3 4"]:
     """Motions [R | t] from points about their cloud's centre to points about the scene's origin."""
     R = geometry.rotation(poses)
     t = (R @ centres[..., None])[..., 0] + geometry.translation(poses) - origin
@@ -150,4 +152,3 @@ def _spacing(points: Float[Array, "N D"], rng: np.random.Generator) -> float:
     some = points[rng.permutation(len(points))[:SPACING_SAMPLE]]
     distance = cKDTree(points).query(some, min(5, len(points)))[0][:, -1]
     return float(np.median(distance))
-

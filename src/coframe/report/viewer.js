@@ -31,7 +31,9 @@
   const theme = () => themes[printing ? "print" : dark.matches ? "dark" : "light"];
 
   // ---- state, all of it -------------------------------------------------------------------------------------------------
-  const thin = size.indexOf(Math.min(...size));
+  // Scenes much lower than wide lie on the ground and are seen from above; others stand on y, as objects and images do.
+  const lying = dimension === 3 && size[2] < 0.55 * Math.max(size[0], size[1]) && size[2] <= size[1];
+  const standing = dimension === 3 && !lying;
   const state = {
     frame: last, shown: colours.map(() => true), focus: -1, points: true, outliers: false, model: false, plane: false, own: false,
     size: 0, axis: "0", position: 0, thickness: 0.01,
@@ -100,9 +102,9 @@
       float sum = 0.0;
       for (int i = 0; i < 8; i++) {
         float a = 0.785398 * float(i), there = depth(place + (i % 2 == 0 ? 1.4 : 2.8) * pixelSize * vec2(cos(a), sin(a)));
-        if (there != -1.0) sum += clamp(here - there, 0.0, 0.12);
+        if (there != -1.0) sum += clamp(here - there, 0.0, 0.1);
       }
-      pixel = vec4(colour * exp(-5.5 * sum), 1.0);
+      pixel = vec4(colour * exp(-4.2 * sum), 1.0);
     }`];
 
   const sphere = (() => {  // an octahedron, each face cut into 4 twice
@@ -213,12 +215,11 @@
       this.target = gl.createFramebuffer();
       this.reset();
     }
-    reset() {  // flat scenes from above, others from the front; both from a little aside
-      const flat = dimension === 2 || (thin === 2 && size[2] < 0.55 * Math.max(...size));
-      this.up = dimension === 2 ? [0, 1, 0] : flat ? [0, 0, 1] : [0, 1, 0];
-      this.back = dimension === 2 ? [0, 0, 1] : unit(flat ? [0.35, -0.8, 0.65] : [0.3, 0.3, 1]);
+    reset() {
+      this.up = lying ? [0, 0, 1] : [0, 1, 0];
+      this.back = dimension === 2 ? [0, 0, 1] : unit(lying ? [0.35, -0.8, 0.65] : [0.3, 0.3, 1]);
       this.centre = [0, 0, 0];
-      this.distance = 2.75 * radius;
+      this.distance = 2.45 * radius;
       this.straighten();
     }
     straighten() {
@@ -299,13 +300,13 @@
       gl.drawArraysInstanced(gl.TRIANGLES, 0, sphere.length / 3, header.components);
     }
     drawPlane(view, projection, look) {
-      const { gl } = this, { program, at } = this.programs.plane, { u, v, n, centre } = sectionPlane();
+      const { gl } = this, { program, at } = this.programs.plane, { u, v, centre } = sectionPlane();
       gl.useProgram(program);
       gl.bindVertexArray(this.quad);
       gl.uniformMatrix4fv(at.view, false, view);
       gl.uniformMatrix4fv(at.projection, false, projection);
       const reach = (axis) => 1.08 * axis.reduce((sum, a, i) => sum + Math.abs(a) * size[i] / 2, 0);
-      gl.uniform3fv(at.centre, centre.map((c, i) => c + 0 * n[i]));
+      gl.uniform3fv(at.centre, centre);
       gl.uniform3fv(at.u, u.map((x) => x * reach(u)));
       gl.uniform3fv(at.v, v.map((x) => x * reach(v)));
       gl.uniform3fv(at.colour, look.ink);
@@ -336,10 +337,10 @@
       const { right: u, up: v, back: n } = view, reach = n.reduce((sum, a, i) => sum + Math.abs(a) * size[i] / 2, 0);
       return { u, v, n, reach, centre: n.map((a) => a * reach * state.position) };
     }
+    // Across and up for each normal; scenes that stand on y keep it upright.
     const i = Number(state.axis), e = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
-    const [u, v] = [[e[1], e[2]], [e[0], e[2]], [e[0], e[1]]][i], n = e[i], reach = size[i] / 2;
-    const vertical = view.home[1] ? [e[2], e[1]] : null;  // scenes that stand on y: a cut along x shows z across and y up
-    return { u: vertical && i === 0 ? vertical[0] : u, v: vertical && i === 0 ? vertical[1] : v, n, reach, centre: n.map((a) => a * reach * state.position) };
+    const [u, v] = [standing ? [e[2], e[1]] : [e[1], e[2]], [e[0], e[2]], [e[0], e[1]]][i], reach = size[i] / 2;
+    return { u, v, n: e[i], reach, centre: e[i].map((a) => a * reach * state.position) };
   };
   class Section extends Screen {
     constructor(canvas) { super(canvas); this.reset(); }
@@ -395,7 +396,6 @@
 
   try {
     view = new View($("view"));
-    view.home = view.up.map((a) => a > 0.5);
     section = new Section($("section"));
   } catch (error) {
     $("no-webgl").hidden = false;
@@ -527,7 +527,7 @@
   // The cut that shows most: across the longest side, where the most walls are met.
   state.axis = String(size.indexOf(Math.max(...size)));
   state.position = 0;
-  state.thickness = Math.min(0.03, Math.max(0.002, 1.2 * spacing / (2 * radius)));
+  state.thickness = Math.min(0.03, Math.max(0.002, 2.5 * spacing / (2 * radius)));
   $("thickness").value = Math.log10(state.thickness);
   axes.find((radio) => radio.value === state.axis).checked = true;
   setFrame(last);
