@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from coframe.arrays import Array
 from coframe.report.markup import text
 
-WIDTH, HEIGHT = 520, 230
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 40
+WIDTH, HEIGHT = 520.0, 230.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 40.0
 
 Scale = Callable[[float], float]  # a value -> its place on the page
 Marks = Sequence[tuple[float, str]]  # values and what is written there
@@ -22,14 +22,14 @@ def curve(values: Float[Array, " n"], *, label: str, across: str, first: int = 1
     y = np.log10(np.maximum(values, np.finfo(float).tiny)) if log else np.asarray(values, float)
     low, high = _padded(float(y.min()), float(y.max()))
     last = first + max(len(y) - 1, 1)
-    x_of, y_of = _scale(first, last, LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - BOTTOM, TOP)
+    x_of, y_of = _scale(float(first), float(last), LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - BOTTOM, TOP)
     dots = " ".join(f"{x_of(first + i):.1f},{y_of(v):.1f}" for i, v in enumerate(y))
     marks = [(v, _power(v)) for v in _decades(low, high)] if log else [(v, _plain(v, high - low)) for v in ticks(low, high, 5)]
-    steps = [(v, f"{v:g}") for v in ticks(first, last, 6) if v == round(v) and v >= first]
+    steps = [(v, f"{v:g}") for v in ticks(float(first), float(last), 6) if v == round(v) and v >= first]
     body = _axes(steps, marks, x_of, y_of, across, label) + f'<polyline class="line" points="{dots}"/>'
     if len(y) == 1:
         body += f'<circle class="dot" cx="{x_of(first):.1f}" cy="{y_of(float(y[0])):.1f}" r="3"/>'
-    cursor = f'<line class="cursor" x1="{x_of(last):.1f}" x2="{x_of(last):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+    cursor = f'<line class="cursor" x1="{x_of(last):.1f}" x2="{x_of(last):.1f}" y1="{TOP:g}" y2="{HEIGHT - BOTTOM:g}"/>'
     return _svg(body + cursor, f"{label}, over {across}", f'data-first="{first}" data-last="{last}"')
 
 
@@ -42,21 +42,21 @@ def histogram(
     low, high = _padded(min(ends), max(ends))
     edges = np.linspace(low, high, 41)
     all_of, good_of = (np.histogram(exponents[which], edges)[0] for which in (np.ones_like(good), good))
-    x_of, y_of = _scale(low, high, LEFT, WIDTH - RIGHT), _scale(0, max(int(all_of.max()), 1) * 1.08, HEIGHT - BOTTOM, TOP)
+    x_of, y_of = _scale(low, high, LEFT, WIDTH - RIGHT), _scale(0.0, max(int(all_of.max()), 1) * 1.08, HEIGHT - BOTTOM, TOP)
     bars = ""
     for a, b, whole, part in zip(edges[:-1], edges[1:], all_of, good_of, strict=True):
         for bottom, top, kind in ((0, part, "bar"), (part, whole, "bar bad")):
             if top > bottom:
                 place = f'x="{x_of(a) + 0.5:.1f}" width="{x_of(b) - x_of(a) - 1:.1f}"'
                 bars += f'<rect class="{kind}" {place} y="{y_of(top):.1f}" height="{y_of(bottom) - y_of(top):.1f}"/>'
-    marks = [(v, f"{v:g}") for v in ticks(0, all_of.max() * 1.08, 4) if v == round(v)]
+    marks = [(v, f"{v:g}") for v in ticks(0.0, float(all_of.max()) * 1.08, 4) if v == round(v)]
     body = _axes(_log_marks(low, high), marks, x_of, y_of, label, "components") + bars
     if threshold:
         x = x_of(math.log10(threshold))
         left = x > (LEFT + WIDTH - RIGHT) / 2
-        body += f'<line class="threshold" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+        body += f'<line class="threshold" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP:g}" y2="{HEIGHT - BOTTOM:g}"/>'
         anchor, beside = ("end", x - 5) if left else ("start", x + 5)
-        body += f'<text class="note" x="{beside:.1f}" y="{TOP + 10}" text-anchor="{anchor}">{text(threshold_label)}</text>'
+        body += f'<text class="note" x="{beside:.1f}" y="{TOP + 10:g}" text-anchor="{anchor}">{text(threshold_label)}</text>'
     return _svg(body, f"Histogram of {label}")
 
 
@@ -71,7 +71,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def _svg(body: str, description: str, attributes: str = "") -> str:
-    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" data-left="{LEFT}" data-right="{WIDTH - RIGHT}"'
+    view = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" data-left="{LEFT:g}" data-right="{WIDTH - RIGHT:g}"'
     return f'<svg class="chart" role="img" aria-label="{text(description)}" {view} {attributes}>{body}</svg>'
 
 
@@ -79,15 +79,15 @@ def _axes(across: Marks, up: Marks, x_of: Scale, y_of: Scale, x_label: str, y_la
     floor, parts = HEIGHT - BOTTOM, []
     for value, mark in up:
         y = y_of(value)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{mark}</text>')
+        parts.append(f'<line class="grid" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 7:g}" y="{y + 4:.1f}" text-anchor="end">{mark}</text>')
     for value, mark in across:
-        parts.append(f'<line class="tick" x1="{x_of(value):.1f}" x2="{x_of(value):.1f}" y1="{floor}" y2="{floor + 4}"/>')
-        parts.append(f'<text x="{x_of(value):.1f}" y="{floor + 17}" text-anchor="middle">{mark}</text>')
+        parts.append(f'<line class="tick" x1="{x_of(value):.1f}" x2="{x_of(value):.1f}" y1="{floor:g}" y2="{floor + 4:g}"/>')
+        parts.append(f'<text x="{x_of(value):.1f}" y="{floor + 17:g}" text-anchor="middle">{mark}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2, (TOP + floor) / 2
-    parts.append(f'<line class="tick" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
-    parts.append(f'<text class="label" x="{middle[0]}" y="{HEIGHT - 6}" text-anchor="middle">{text(x_label)}</text>')
-    turned = f'transform="translate(13 {middle[1]}) rotate(-90)"'
+    parts.append(f'<line class="tick" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{floor:g}" y2="{floor:g}"/>')
+    parts.append(f'<text class="label" x="{middle[0]:g}" y="{HEIGHT - 6:g}" text-anchor="middle">{text(x_label)}</text>')
+    turned = f'transform="translate(13 {middle[1]:g}) rotate(-90)"'
     parts.append(f'<text class="label" {turned} text-anchor="middle">{text(y_label)}</text>')
     return "".join(parts)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The page: what it says, in which order, and how it is put together.
 
-Warnings, tables and charts are plain HTML and SVG, made here; the script (`viewer.js`) only draws the scene and links the parts.
+Warnings, tables and charts are plain HTML and SVG, made here; the script (`viewer.js`) draws the scene and links the parts.
 A page is a title, a summary and a list of sections, so that other results can have pages of their own.
 """
 

@@ -95,15 +95,13 @@
   const SHADE = [`#version 300 es
     layout(location=0) in vec2 corner; out vec2 place; void main() { place = corner * 0.5 + 0.5; gl_Position = vec4(corner, 0.0, 1.0); }`, `#version 300 es
     precision highp float; in vec2 place; uniform sampler2D colours, depths; uniform vec2 pixelSize; uniform vec2 range; uniform vec3 back; out vec4 pixel;
-    float depth(vec2 p) { float z = texture(depths, p).r; return z >= 1.0 ? -1.0 : log2(2.0 * range.x * range.y / (range.y + range.x - (2.0 * z - 1.0) * (range.y - range.x))); }
+    const vec2 RING[8] = vec2[8](vec2(1.4, 0), vec2(2, 2), vec2(0, 1.4), vec2(-2, 2), vec2(-1.4, 0), vec2(-2, -2), vec2(0, -1.4), vec2(2, -2));
+    float reach(vec2 p) { float z = 2.0 * texture(depths, p).r - 1.0; return 2.0 * range.x * range.y / (range.y + range.x - z * (range.y - range.x)); }
     void main() {
-      float here = depth(place); vec3 colour = texture(colours, place).rgb;
-      if (here == -1.0) { pixel = vec4(colour, 1.0); return; }
-      float sum = 0.0;
-      for (int i = 0; i < 8; i++) {
-        float a = 0.785398 * float(i), there = depth(place + (i % 2 == 0 ? 1.4 : 2.8) * pixelSize * vec2(cos(a), sin(a)));
-        if (there != -1.0) sum += clamp(here - there, 0.0, 0.1);
-      }
+      vec3 colour = texture(colours, place).rgb;
+      if (texture(depths, place).r == 1.0) { pixel = vec4(colour, 1.0); return; }
+      float here = reach(place), sum = 0.0;
+      for (int i = 0; i < 8; i++) sum += clamp(1.45 * (1.0 - reach(place + RING[i] * pixelSize) / here), 0.0, 0.1);
       pixel = vec4(colour * exp(-4.2 * sum), 1.0);
     }`];
 
