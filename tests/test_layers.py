@@ -10,8 +10,8 @@ import pytest
 import coframe
 
 LAYERS = [
-    "arrays",
-    "geometry",
+    "arrays palette",
+    "geometry plot",
     "kernels mixture metrics surface simulate",
     "moments",
     "clouds",

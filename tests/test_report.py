@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scenes import views
 
 import coframe
-from coframe import geometry, simulate
+from coframe import geometry, plot, simulate
 from coframe.io import ply
+from coframe.palette import palette
 from coframe.report import charts, figures, markup, page, run, scene
 from coframe.report.run import Run
 
@@ -259,7 +260,27 @@ def test_clouds_of_the_plane_and_spheres_have_reports_too() -> None:
 
 
 def test_palette_has_no_colour_twice_for_28_clouds() -> None:
-    assert len(set(page.palette(28))) == 28
+    assert len(set(palette(28))) == 28
+
+
+# ---- notebooks
+
+
+def test_a_notebook_shows_verdicts_and_a_figure(result: coframe.Registration) -> None:
+    named = dataclasses.replace(result, names=(HOSTILE[0], "b", "c", "d"))
+    shown = named._repr_html_()
+    assert "<img" not in shown
+    assert shown.count("<tr>") == 5
+    figure = named.plot(points=500)
+    assert [trace.name for trace in figure.data][1:] == ["b", "c", "d"]
+    assert "<" not in figure.data[0].name
+    assert sum(len(trace.x) for trace in figure.data) == pytest.approx(500, abs=4)
+    assert named.plot(points=500) == figure
+
+
+def test_clouds_of_the_plane_are_plotted_in_it() -> None:
+    clouds = [np.random.default_rng(j).normal(size=(20, 2)) for j in range(2)]
+    assert {trace.type for trace in plot.figure(clouds, ["a", "b"], rng=np.random.default_rng(0)).data} == {"scattergl"}
 
 
 # ---- files and commands

@@ -22,14 +22,12 @@ from coframe.arrays import Array
 from coframe.clouds import InputError
 from coframe.io import ply
 from coframe.io.files import atomic
+from coframe.palette import palette
 from coframe.report import charts, figures, scene
 from coframe.report.markup import json_block, lengths, name, pack, png, text
 from coframe.report.run import Run
 from coframe.result import UNRELIABLE, Registration
 
-# Seven hues that people with any colour vision tell apart (after Okabe and Ito), the further ones lighter or darker.
-HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#b3a000")
-SHADES = (0.0, -0.35, 0.4, -0.6)  # towards black below 0, towards white above
 NUMBERS = 16  # clouds whose pair figures are written out
 CELLS = 40  # clouds whose pair figures are a table; beyond, a picture
 MARKS = {"aligned": "✓", "weak": "!", "failed": "✕"}
@@ -122,17 +120,6 @@ def page(title: str, summary: str, warnings: str, sections: Sequence[Section], d
         arrays=arrays,
         script=script,
     )
-
-
-def palette(count: int) -> list[str]:
-    """A colour per cloud, `#rrggbb`."""
-    return [_shaded(HUES[j % len(HUES)], SHADES[j // len(HUES) % len(SHADES)]) for j in range(count)]
-
-
-def _shaded(colour: str, shade: float) -> str:
-    end = 255 if shade > 0 else 0
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(c + (end - c) * abs(shade)):02x}" for c in parts)
 
 
 def _summary(result: Registration, run: Run, outliers: float) -> str:
