@@ -57,7 +57,8 @@ def test_pairs_agree_with_a_loop_over_components(result: coframe.Registration) -
                 gap = (first[i, k] / mass[i, k] - first[j, k] / mass[j, k]) @ normal
                 weight = 1 / (1 / mass[i, k] + 1 / mass[j, k])
                 squares, total = squares + weight * gap**2, total + weight
-        assert overlap[i, j] == pytest.approx(shared / len(result.clouds[i]))
+        bound = figures.NOTHING * len(result.mixture) / len(result.clouds[i])
+        assert overlap[i, j] == pytest.approx(shared / len(result.clouds[i]), abs=bound)
         if i != j:
             assert residual[i, j] == pytest.approx(np.sqrt(squares / total))
     np.testing.assert_allclose(residual, residual.T)
@@ -69,7 +70,7 @@ def test_between_two_clouds_the_matrix_is_the_verdict() -> None:
     two = coframe.register(clouds, poses=truth, options=coframe.Options(components=40, threads=1))
     overlap, residual = figures.pairs(two)
     for i, verdict in enumerate(two.verdicts):
-        assert overlap[i, 1 - i] == pytest.approx(verdict.overlap)
+        assert overlap[i, 1 - i] == pytest.approx(verdict.overlap, abs=1e-3)
         assert residual[i, 1 - i] == pytest.approx(verdict.residual, rel=0.02)
 
 

@@ -14,6 +14,7 @@ from coframe.em import Status
 from coframe.result import Registration
 
 MANY_OUTLIERS = 0.3  # share of all points
+NOTHING = 1e-3  # points
 
 
 def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"]]:
@@ -26,13 +27,17 @@ def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"
     normals = np.linalg.eigh(result.mixture.covariances)[1][:, :, 0]
     height = np.einsum("jkd,kd->jk", result.moments.first, normals) / np.maximum(mass, 1e-9)
     overlap, residual = np.zeros((M, M)), np.full((M, M), np.nan)
+    A, h = np.ascontiguousarray(mass.T), np.ascontiguousarray(height.T)
     for i in range(M):
-        overlap[i] = np.where(mass > assess.SHARED * mass[i], mass[i], 0).sum(1) / result.moments.points[i]
-        both = (mass > 1) & (mass[i] > 1)
-        weight = np.where(both, mass * mass[i] / np.maximum(mass + mass[i], 1e-9), 0)
-        total = weight.sum(1)
-        seen = total > 0
-        residual[i, seen] = np.sqrt((weight * (height - height[i]) ** 2).sum(1)[seen] / total[seen])
+        k = np.flatnonzero(A[:, i] > NOTHING)  # the rest of the model is not seen by cloud i
+        own, other, gap = A[k, i, None], A[k], h[k] - h[k, i, None]
+        overlap[i] = own[:, 0] @ (other > assess.SHARED * own) / result.moments.points[i]
+        weight = other * own / (other + own) * ((other > 1) & (own > 1))
+        total = weight.sum(0)
+        gap *= gap
+        gap *= weight
+        np.divide(gap.sum(0), total, out=residual[i], where=total > 0)
+    residual = np.sqrt(residual)
     np.fill_diagonal(residual, np.nan)
     return overlap, residual
 

@@ -273,16 +273,23 @@ def _pairs(result: Registration, overlap: Float[Array, "M M"], residual: Float[A
     power = int(np.floor(np.log10(typical))) if typical > 0 else 0
     power = power if abs(power) > 1 else 0
     unit = f" (in 10<sup>{power}</sup> of your unit)".replace("-", "−") if power else ""
-    share = [["" if i == j else f"{value:.0%}" for j, value in enumerate(row)] for i, row in enumerate(overlap)]
-    distance = [[f"{v / 10.0**power:.1f}" if np.isfinite(v) else "–" for v in row] for row in residual]
-    for j in range(len(overlap)):
-        distance[j][j] = ""
+    share, distance = [], []
+    if len(overlap) <= CELLS:
+        share = [["" if i == j else f"{value:.0%}" for j, value in enumerate(row)] for i, row in enumerate(overlap)]
+        distance = [[f"{v / 10.0**power:.1f}" if np.isfinite(v) else "–" for v in row] for row in residual]
+        for j in range(len(overlap)):
+            distance[j][j] = ""
     own = np.eye(len(overlap), dtype=bool)
+    scales = (
+        ("", " –: nothing shared.")
+        if share
+        else (" Dark: none, bright: all.", f" Dark: 0, bright: {top:.2g} or more, grey: nothing shared.")
+    )
     return (
         f'<div class="matrices"><figure>{_heat(result.names, np.where(own, np.nan, overlap), share, "overlap")}<figcaption>'
-        "Overlap: the share of the row's points on surface that the column's cloud sees too.</figcaption></figure>"
+        f"Overlap: the share of the row's points on surface that the column's cloud sees too.{scales[0]}</figcaption></figure>"
         f"<figure>{_heat(result.names, np.clip(residual / (top or 1.0), 0, 1), distance, 'gap')}<figcaption>Gap between the "
-        f"two clouds along the surface normal, root mean square{unit}; – where they share nothing.</figcaption></figure></div>"
+        f"two clouds along the surface normal, root mean square{unit if share else ''}.{scales[1]}</figcaption></figure></div>"
     )
 
 

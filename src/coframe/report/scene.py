@@ -21,6 +21,7 @@ from coframe.result import Registration
 POINTS = 200_000  # in all
 POSES = 40_000  # of all clouds and iterations
 ELLIPSOIDS = 25_000  # of all components and key frames
+EFFORT = 10_000_000  # clouds x components x key frames
 SPACING_SAMPLE = 4_000
 
 
@@ -64,7 +65,8 @@ def of(
     good = aligned[~np.concatenate(outlier)]
     origin, low, high = _box(good if len(good) > 10 else aligned)
     frames, labels = _frames(result, start, corners)
-    keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), max(2, ELLIPSOIDS // len(result.mixture)))).round())
+    most = max(2, min(ELLIPSOIDS // len(result.mixture), EFFORT // result.moments.mass.size))
+    keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), most)).round())
     components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ELLIPSOIDS])
     arrays = {
         "points": _three(np.concatenate([cloud - c for cloud, c in zip(chosen, centres, strict=True)])).astype("f4"),
@@ -130,7 +132,7 @@ def _model(result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[A
     mixture, D = result.mixture, result.mixture.dimension
     means, covariances = mixture.means, mixture.covariances
     if poses is not result.poses:
-        pooled = result.moments.moved(poses @ geometry.inverse(result.poses)).pooled()
+        pooled = result.moments.moved_and_pooled(poses @ geometry.inverse(result.poses))
         means = mstep.means(pooled)
         covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
     values, axes = np.linalg.eigh(covariances)

@@ -522,9 +522,21 @@
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => { onPaper(false); redraw(); });
 
-  // The cut that shows most: across the longest side, where the most walls are met.
-  state.axis = String(size.indexOf(Math.max(...size)));
-  state.position = 0;
+  // The first cut: across the longest side, as near the middle as there are points.
+  const axis = size.indexOf(Math.max(...size)), bins = new Float64Array(41), middle = 20, coordinates = floats("points");
+  for (let j = 0; j < clouds; j++) {
+    const pose = poseOf(last, j), end = first[j] + Math.min(header.counts[j], 2000);
+    for (let i = first[j]; i < end; i++) {
+      const place = pose[12 + axis] + [0, 1, 2].reduce((sum, d) => sum + pose[4 * d + axis] * coordinates[3 * i + d], 0);
+      const bin = Math.round(middle + 2 * middle * place / size[axis]);
+      if (bin >= 0 && bin < bins.length) bins[bin]++;
+    }
+  }
+  const enough = bins.reduce((sum, n) => sum + n, 0) / bins.length / 2;
+  const best = [...bins.keys()].sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle)).find((i) => bins[i] >= enough) ?? middle;
+  state.axis = String(axis);
+  state.position = (best - middle) / middle;
+  $("position").value = state.position;
   state.thickness = Math.min(0.03, Math.max(0.002, 2.5 * spacing / (2 * radius)));
   $("thickness").value = Math.log10(state.thickness);
   axes.find((radio) => radio.value === state.axis).checked = true;
