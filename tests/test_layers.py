@@ -10,8 +10,8 @@ import pytest
 import coframe
 
 LAYERS = [
-    "arrays",
-    "geometry",
+    "arrays palette",
+    "geometry plot",
     "algebra kernels mixture metrics surface simulate",
     "moments",
     "clouds",
@@ -19,7 +19,10 @@ LAYERS = [
     "assess sweeps em io.ply io.poses",
     "io.clouds",
     "result start.poses start.means start.scale schedule doors",
-    "paper registration",
+    "paper registration report.markup report.run",
+    "report.charts report.figures",
+    "report.scene",
+    "report.page",
     "cli",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

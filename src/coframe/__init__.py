@@ -6,7 +6,7 @@ Pose j carries cloud j into the common frame: x = R v + t. Points are rows, vari
 
 from importlib.metadata import version
 
-from coframe import estep, metrics, paper, simulate, start
+from coframe import estep, metrics, paper, report, simulate, start
 from coframe.assess import Verdict
 from coframe.clouds import InputError
 from coframe.doors import Options, PosePrior
@@ -33,6 +33,7 @@ __all__ = [
     "metrics",
     "paper",
     "register",
+    "report",
     "simulate",
     "start",
 ]

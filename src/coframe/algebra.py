@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small matrices by the thousand, compiled by Numba: what the M-step needs of every component, without a NumPy call for each."""
+"""Small matrices by the thousand, compiled by Numba: what the M-step needs of each component without a NumPy call for each."""
 
 import math
 

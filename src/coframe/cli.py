@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The command line. It parses, shows and writes; the work is done by the library, imported where a command needs it."""
 
+import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coframe import Iteration, Registration, simulate
+    from coframe import Iteration, Options, Registration, simulate
     from coframe.arrays import Array
 
 app = typer.Typer(
@@ -81,14 +83,17 @@ def demo(
 
     from coframe import Options, register, simulate
 
+    begun = time.perf_counter()
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
     scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
     with _progress(quiet=False) as on_iteration:
-        result = register(scene.clouds, options=Options(seed=seed, threads=threads), on_iteration=on_iteration)
+        chosen = Options(seed=seed, threads=threads)
+        result = register(scene.clouds, options=chosen, on_iteration=on_iteration)
     result.save(output)
+    _write_report(output, result, chosen, None, begun)
     console.print(_demo_table(result, scene))
-    console.print(f"Wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
+    console.print(f"Wrote poses.json, merged.ply, model.ply, state.npz and report.html to {output}/")
 
 
 @app.command()
@@ -101,6 +106,7 @@ def register(
     components: Annotated[int, typer.Option(min=1, help="Gaussians of the model.")] = 1000,
     seed: Seed = 0,
     threads: Threads = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     quiet: Quiet = False,
 ) -> None:
     """Register clouds that lie roughly in place, or whose start poses are known.
@@ -111,6 +117,7 @@ def register(
     from coframe.clouds import as_clouds
     from coframe.io import clouds as cloud_files
 
+    begun = time.perf_counter()
     files = sorted(files, key=lambda path: cloud_files.natural(path.name))
     clouds = as_clouds([cloud_files.read(path) for path in files], names=[str(path) for path in files])
     start = _start_poses(files, poses) if poses else None
@@ -119,11 +126,45 @@ def register(
         names = [path.stem for path in files]
         result = coframe.register(clouds, start, options=options, names=names, on_iteration=on_iteration)
     result.save(output)
+    if report:
+        _write_report(output, result, options, start, begun)
     if not quiet:
         console.print(_verdict_table(result))
-        console.print(f"{result.status.value}; wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
+        written = "poses.json, merged.ply, model.ply, state.npz" + (", report.html" if report else "")
+        console.print(f"{result.status.value}; wrote {written} to {output}/")
     if any(verdict.verdict == "failed" for verdict in result.verdicts):
         raise typer.Exit(1)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="Folder that `coframe register` wrote.")], quiet: Quiet = False) -> None:
+    """Make the report of a result again: report.html, one page that needs nothing else.
+
+    Example:  coframe report out
+    """
+    import coframe
+    from coframe import report as reports
+    from coframe.report import run
+
+    result = coframe.load(folder)
+    known = run.load(folder, result.poses.shape)
+    path = reports.write(result, folder / "report.html", run=known, colours=reports.stored_colours(folder, result))
+    if not quiet:
+        console.print(f"Wrote {path}")
+
+
+def _write_report(folder: Path, result: "Registration", options: "Options", start: "Array | None", begun: float) -> None:
+    """report.html, and run.json with what the result itself does not know. Without start poses, clouds start as they lie."""
+    from dataclasses import asdict
+
+    from coframe import geometry
+    from coframe import report as reports
+
+    start = geometry.identity(len(result.poses), result.mixture.dimension) if start is None else start
+    command = shlex.join(["coframe", *sys.argv[1:]])
+    run = reports.Run(command, asdict(options), seconds=time.perf_counter() - begun, start=start)
+    run.save(folder)
+    reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
 
 
 def _start_poses(files: list[Path], path: Path) -> "Array":

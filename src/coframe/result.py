@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from coframe import geometry
+from coframe import geometry, plot
 from coframe.arrays import Array
 from coframe.assess import Verdict, pose_covariance, verdicts
 from coframe.clouds import Frames, InputError
@@ -105,6 +106,21 @@ class Registration:
             pose_covariance=_turned(self.pose_covariance, R),
             history=tuple(replace(step, poses=geometry.inverse(step.poses[cloud]) @ step.poses) for step in self.history),
         )
+
+    def plot(self, *, points: int = 50_000, rng: np.random.Generator | None = None) -> Any:
+        """The clouds in the common frame without their outliers, as a Plotly figure of about `points` points."""
+        return plot.figure(self.cleaned(), self.names, points=points, rng=np.random.default_rng(0) if rng is None else rng)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a verdict per cloud."""
+        head = "".join(f"<th>{word}</th>" for word in ("cloud", "points", "verdict", "overlap", "gap", "reason"))
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{len(cloud)}</td><td>{v.verdict}</td><td>{v.overlap:.0%}</td>"
+            f"<td>{v.residual:.3g}</td><td>{escape(v.reason)}</td></tr>"
+            for name, cloud, v in zip(self.names, self.clouds, self.verdicts, strict=True)
+        )
+        summary = f"{len(self.clouds)} clouds, {self.iterations} iterations: {self.status.value}"
+        return f"<table><caption>{summary}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write poses.json, merged.ply, model.ply and state.npz; `coframe.load` reads them back."""

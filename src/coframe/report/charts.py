@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Small charts as SVG. They need no script, follow the page's colours, and print."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from coframe.arrays import Array
+from coframe.report.markup import text
+
+WIDTH, HEIGHT = 520.0, 230.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 40.0
+
+Scale = Callable[[float], float]  # a value -> its place on the page
+Marks = Sequence[tuple[float, str]]  # values and what is written there
+
+
+def curve(values: Float[Array, " n"], *, label: str, across: str, first: int = 1, log: bool = False) -> str:
+    """One curve over whole numbers that begin at `first`; `log` makes the upright axis logarithmic."""
+    y = np.log10(np.maximum(values, np.finfo(float).tiny)) if log else np.asarray(values, float)
+    low, high = _padded(float(y.min()), float(y.max()))
+    last = first + max(len(y) - 1, 1)
+    x_of, y_of = _scale(float(first), float(last), LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - BOTTOM, TOP)
+    dots = " ".join(f"{x_of(first + i):.1f},{y_of(v):.1f}" for i, v in enumerate(y))
+    marks = [(v, _power(v)) for v in _decades(low, high)] if log else [(v, _plain(v, high - low)) for v in ticks(low, high, 5)]
+    steps = [(v, f"{v:g}") for v in ticks(float(first), float(last), 6) if v == round(v) and v >= first]
+    body = _axes(steps, marks, x_of, y_of, across, label) + f'<polyline class="line" points="{dots}"/>'
+    if len(y) == 1:
+        body += f'<circle class="dot" cx="{x_of(first):.1f}" cy="{y_of(float(y[0])):.1f}" r="3"/>'
+    cursor = f'<line class="cursor" x1="{x_of(last):.1f}" x2="{x_of(last):.1f}" y1="{TOP:g}" y2="{HEIGHT - BOTTOM:g}"/>'
+    return _svg(body + cursor, f"{label}, over {across}", f'data-first="{first}" data-last="{last}"')
+
+
+def histogram(
+    values: Float[Array, " n"], good: Bool[Array, " n"], *, label: str, threshold: float | None, threshold_label: str = ""
+) -> str:
+    """How many values lie where, on a logarithmic axis; those that are not `good` stand on top in another colour."""
+    exponents = np.log10(np.maximum(values, np.finfo(float).tiny))
+    ends = [float(exponents.min()), float(exponents.max())] + ([math.log10(threshold)] if threshold else [])
+    low, high = _padded(min(ends), max(ends))
+    edges = np.linspace(low, high, 41)
+    all_of, good_of = (np.histogram(exponents[which], edges)[0] for which in (np.ones_like(good), good))
+    x_of, y_of = _scale(low, high, LEFT, WIDTH - RIGHT), _scale(0.0, max(int(all_of.max()), 1) * 1.08, HEIGHT - BOTTOM, TOP)
+    bars = ""
+    for a, b, whole, part in zip(edges[:-1], edges[1:], all_of, good_of, strict=True):
+        for bottom, top, kind in ((0, part, "bar"), (part, whole, "bar bad")):
+            if top > bottom:
+                place = f'x="{x_of(a) + 0.5:.1f}" width="{x_of(b) - x_of(a) - 1:.1f}"'
+                bars += f'<rect class="{kind}" {place} y="{y_of(top):.1f}" height="{y_of(bottom) - y_of(top):.1f}"/>'
+    marks = [(v, f"{v:g}") for v in ticks(0.0, float(all_of.max()) * 1.08, 4) if v == round(v)]
+    body = _axes(_log_marks(low, high), marks, x_of, y_of, label, "components") + bars
+    if threshold:
+        x = x_of(math.log10(threshold))
+        left = x > (LEFT + WIDTH - RIGHT) / 2
+        body += f'<line class="threshold" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP:g}" y2="{HEIGHT - BOTTOM:g}"/>'
+        anchor, beside = ("end", x - 5) if left else ("start", x + 5)
+        body += f'<text class="note" x="{beside:.1f}" y="{TOP + 10:g}" text-anchor="{anchor}">{text(threshold_label)}</text>'
+    return _svg(body, f"Histogram of {label}")
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """About `count` round numbers between low and high."""
+    rough = (high - low) / max(count, 1)
+    if not (math.isfinite(rough) and rough > 0):
+        return [low]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
+    return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _svg(body: str, description: str, attributes: str = "") -> str:
+    view = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" data-left="{LEFT:g}" data-right="{WIDTH - RIGHT:g}"'
+    return f'<svg class="chart" role="img" aria-label="{text(description)}" {view} {attributes}>{body}</svg>'
+
+
+def _axes(across: Marks, up: Marks, x_of: Scale, y_of: Scale, x_label: str, y_label: str) -> str:
+    floor, parts = HEIGHT - BOTTOM, []
+    for value, mark in up:
+        y = y_of(value)
+        parts.append(f'<line class="grid" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 7:g}" y="{y + 4:.1f}" text-anchor="end">{mark}</text>')
+    for value, mark in across:
+        parts.append(f'<line class="tick" x1="{x_of(value):.1f}" x2="{x_of(value):.1f}" y1="{floor:g}" y2="{floor + 4:g}"/>')
+        parts.append(f'<text x="{x_of(value):.1f}" y="{floor + 17:g}" text-anchor="middle">{mark}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2, (TOP + floor) / 2
+    parts.append(f'<line class="tick" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{floor:g}" y2="{floor:g}"/>')
+    parts.append(f'<text class="label" x="{middle[0]:g}" y="{HEIGHT - 6:g}" text-anchor="middle">{text(x_label)}</text>')
+    turned = f'transform="translate(13 {middle[1]:g}) rotate(-90)"'
+    parts.append(f'<text class="label" {turned} text-anchor="middle">{text(y_label)}</text>')
+    return "".join(parts)
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Scale:
+    return lambda value: start + (end - start) * (value - low) / (high - low)
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    return low - room, high + room
+
+
+def _plain(value: float, span: float) -> str:
+    decimals = max(0, 1 - math.floor(math.log10(span))) if span > 0 else 0
+    return f"{value:.{min(decimals, 6)}f}" if abs(value) < 1e6 else f"{value:.4g}"
+
+
+def _power(exponent: float) -> str:
+    return f'10<tspan dy="-5" font-size="8">{exponent:.0f}</tspan>'
+
+
+def _decades(low: float, high: float) -> list[float]:
+    every = max(1, math.ceil((high - low) / 6))
+    whole = [e for e in range(math.ceil(low), math.floor(high) + 1) if e % every == 0]
+    return [float(e) for e in whole]
+
+
+def _log_marks(low: float, high: float) -> list[tuple[float, str]]:
+    """Powers of ten where the axis spans many; with their double and fivefold where it spans few; else round numbers."""
+    if high - low > 2.5:
+        return [(e, _power(e)) for e in _decades(low, high)]
+    if high - low > 0.7:
+        steps = [m * 10.0**e for e in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    else:
+        steps = [v for v in ticks(10**low, 10**high, 5) if v > 0]
+    return [(math.log10(v), f"{v:.4g}") for v in steps if low <= math.log10(v) <= high]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""How a result came about: what a report must say and a result does not hold."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from coframe.arrays import Array
+from coframe.clouds import InputError
+from coframe.io.files import atomic
+
+FORMAT = "coframe-run/1"
+FILE = "run.json"
+
+
+def versions() -> dict[str, str]:
+    """Of everything that can change a digit of the result."""
+    packages = {name: version(name) for name in ("coframe", "numpy", "scipy", "numba")}
+    return packages | {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """The circumstances of a registration; all that is not known stays empty."""
+
+    command: str = ""  # as typed
+    options: Mapping[str, Any] = field(default_factory=dict)  # the seed among them
+    versions: Mapping[str, str] = field(default_factory=versions)
+    seconds: float | None = None  # wall clock, reading and writing included
+    start: Float[Array, "M D1 D1"] | None = None  # poses before the first iteration
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write run.json, so that the report can be made again."""
+        path = Path(folder) / FILE
+        content = asdict(self) | {"format": FORMAT, "start": None if self.start is None else self.start.tolist()}
+        with atomic(path) as temporary:
+            temporary.write_text(json.dumps(content, indent=1) + "\n")
+        return path
+
+
+def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
+    """The run that `Run.save` wrote, or an empty one where there is no file; `shape` is that of the poses."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        return Run(versions={})
+    try:
+        content = json.loads(path.read_text())
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+        start = None if content["start"] is None else np.array(content["start"], float)
+        if start is not None and (start.shape != shape or not np.isfinite(start).all()):
+            raise ValueError(f"start poses of shape {start.shape} where {shape} are due")
+        seconds = None if content["seconds"] is None else float(content["seconds"])
+        return Run(str(content["command"]), dict(content["options"]), dict(content["versions"]), seconds, start)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: expected a {FORMAT} file, found something else ({error})") from None

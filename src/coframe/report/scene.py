@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""What the viewer draws: a share of every cloud's points, the poses of every iteration, the model under these poses.
+
+Everything is taken relative to the scene's centre, in double precision, before it becomes single precision: survey coordinates
+do not shake.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from scipy.spatial import cKDTree
+
+from coframe import geometry, mstep
+from coframe.arrays import Array
+from coframe.report import figures
+from coframe.report.markup import clean
+from coframe.result import Registration
+
+POINTS = 200_000  # in all
+POSES = 40_000  # of all clouds and iterations
+ELLIPSOIDS = 25_000  # of all components and key frames
+EFFORT = 10_000_000  # clouds x components x key frames
+SPACING_SAMPLE = 4_000
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Arrays for the viewer, and a header that says what they mean. Frame 0 is the start, the last one the result."""
+
+    header: dict[str, object]
+    arrays: dict[str, Array]
+    start: Float[Array, "M D1 D1"]  # frame 0, in the gauge of the result
+    shown: int  # points
+
+
+def shares(sizes: Sequence[int], budget: int) -> list[int]:
+    """How many points of each cloud are kept: all of a small one, the same number of every large one, at least one."""
+    kept, left = [0] * len(sizes), budget
+    for rank, j in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        kept[j] = max(1, min(sizes[j], left // (len(sizes) - rank)))
+        left -= kept[j]
+    return kept
+
+
+def of(
+    result: Registration,
+    *,
+    start: Float[Array, "M D1 D1"] | None,
+    colours: Sequence[UInt8[Array, "_ 3"]] | None,
+    rng: np.random.Generator,
+    points: int = POINTS,
+) -> Scene:
+    """The scene of a result. Points keep the random order in which they were drawn, so that any first part is a fair sample."""
+    counts = shares([len(cloud) for cloud in result.clouds], points)
+    drawn = [rng.permutation(len(cloud))[:count] for cloud, count in zip(result.clouds, counts, strict=True)]
+    chosen = [cloud[i] for cloud, i in zip(result.clouds, drawn, strict=True)]
+    outlier = [~keep[i] for keep, i in zip(result.inliers(), drawn, strict=True)]
+    centres = np.array([np.median(cloud, axis=0) for cloud in chosen])
+    corners = np.array([np.percentile(cloud, [5, 95], axis=0) for cloud in chosen])
+    corners = np.concatenate([corners, np.stack([corners[:, 0], centres], 1)], 1)
+
+    aligned = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(result.poses, chosen, strict=True)])
+    good = aligned[~np.concatenate(outlier)]
+    origin, low, high = _box(good if len(good) > 10 else aligned)
+    frames, labels = _frames(result, start, corners)
+    most = max(2, min(ELLIPSOIDS // len(result.mixture), EFFORT // result.moments.mass.size))
+    keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), most)).round())
+    components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ELLIPSOIDS])
+    arrays = {
+        "points": _three(np.concatenate([cloud - c for cloud, c in zip(chosen, centres, strict=True)])).astype("f4"),
+        "outlier": np.concatenate(outlier).astype("u1"),
+        "poses": np.stack([_relative(poses, centres, origin) for poses in frames]).astype("f4"),
+        "model": np.stack([_model(result, frames[int(f)], origin)[components] for f in keys]).astype("f4"),
+        "reliable": result.reliable()[components].astype("u1"),
+    }
+    if colours is not None:
+        arrays["colours"] = np.concatenate([np.asarray(c)[i] for c, i in zip(colours, drawn, strict=True)]).astype("u1")
+    header = {
+        "dimension": result.mixture.dimension,
+        "names": [clean(name) for name in result.names],
+        "counts": counts,
+        "frames": labels,
+        "keys": [int(f) for f in keys],
+        "components": len(components),
+        "origin": _three(origin[None])[0].tolist(),
+        "low": _three(low[None])[0].tolist(),
+        "high": _three(high[None])[0].tolist(),
+        "spacing": _spacing(good if len(good) > 10 else aligned, rng),
+    }
+    return Scene(header, arrays, frames[0], sum(counts))
+
+
+def _box(points: Float[Array, "N D"]) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
+    """The middle of the box around nearly all points, and its corners relative to the middle."""
+    low, high = np.percentile(points, [0.2, 99.8], axis=0)
+    origin = (low + high) / 2
+    return origin, low - origin, high - origin
+
+
+def _frames(
+    result: Registration, start: Float[Array, "M D1 D1"] | None, corners: Float[Array, "M C D"]
+) -> tuple[list[Float[Array, "M D1 D1"]], list[str]]:
+    """Poses from the start to the result in one gauge, and what each frame is called; few enough to fit in."""
+    frames = [] if start is None else [(start, "start")]
+    frames += [(step.poses, f"iteration {i}") for i, step in enumerate(result.history, 1)]
+    if len(frames) > (most := max(2, POSES // len(result.poses))):
+        frames = [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]
+    poses = [figures.same_gauge(each, result, corners) for each, _ in frames]
+    return [*poses, result.poses], [*(label for _, label in frames), "result"]
+
+
+def _relative(
+    poses: Float[Array, "M D1 D1"], centres: Float[Array, "M D"], origin: Float[Array, " D"]
+) -> Float[Array, "M 3 4"]:
+    """Motions [R | t] from points about their cloud's centre to points about the scene's origin."""
+    R = geometry.rotation(poses)
+    t = (R @ centres[..., None])[..., 0] + geometry.translation(poses) - origin
+    D = len(origin)
+    out = np.zeros((len(poses), 3, 4))
+    out[:, 2, 2] = 1
+    out[:, :D, :D], out[:, :D, 3] = R, t
+    return out
+
+
+def _model(result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "K 9"]:
+    """Mean and symmetric root (xx, yx, yy, zx, zy, zz) of the covariance of each component when the clouds lie at `poses`.
+
+    Points keep the component that the result gives them: where clouds lie apart, their components are wide.
+    """
+    mixture, D = result.mixture, result.mixture.dimension
+    means, covariances = mixture.means, mixture.covariances
+    if poses is not result.poses:
+        pooled = result.moments.moved_and_pooled(poses @ geometry.inverse(result.poses))
+        means = mstep.means(pooled)
+        covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
+    values, axes = np.linalg.eigh(covariances)
+    values = np.sqrt(np.maximum(values, 1e-6 * values[:, -1:]))
+    root = np.zeros((len(means), 3, 3))
+    root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
+    root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)
+    rows, columns = np.tril_indices(3)
+    return np.concatenate([_three(means - origin), root[:, rows, columns]], 1)
+
+
+def _three(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
+    """Points of the plane in space."""
+    return np.pad(points, [(0, 0), (0, 3 - points.shape[1])])
+
+
+def _spacing(points: Float[Array, "N D"], rng: np.random.Generator) -> float:
+    """How far apart neighbours among the shown points are, typically."""
+    some = points[rng.permutation(len(points))[:SPACING_SAMPLE]]
+    distance = cKDTree(points).query(some, min(5, len(points)))[0][:, -1]
+    return float(np.median(distance))

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: MIT
+"""The report without a browser: its numbers, its arrays, its text, and the commands that write it."""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenes import views
+
+import coframe
+from coframe import geometry, plot, simulate
+from coframe.io import ply
+from coframe.palette import palette
+from coframe.report import charts, figures, markup, page, run, scene
+from coframe.report.run import Run
+
+
+@pytest.fixture(scope="module")
+def simulated() -> simulate.Scene:
+    return simulate.scene(4, 600, degrees=60.0, noise_db=50.0, outliers=0.1, rng=np.random.default_rng(3))
+
+
+@pytest.fixture(scope="module")
+def result(simulated: simulate.Scene) -> coframe.Registration:
+    return coframe.register(simulated.clouds, options=coframe.Options(components=150, threads=2))
+
+
+def parts(html: str) -> tuple[dict, bytes, str]:
+    """Header, arrays and script, as a browser finds them."""
+    header = re.search(r'<script type="application/json" id="header">(.*?)</script>', html, re.S).group(1)
+    arrays = re.search(r'<script type="text/plain" id="arrays">(.*?)</script>', html, re.S).group(1)
+    return json.loads(header), base64.b64decode(arrays), re.search(r"<script>(.*?)</script>", html, re.S).group(1)
+
+
+# ---- numbers
+
+
+def test_pairs_agree_with_a_loop_over_components(result: coframe.Registration) -> None:
+    overlap, residual = figures.pairs(result)
+    mass, first = result.moments.mass, result.moments.first
+    for i, j in [(0, 1), (2, 0), (3, 3)]:
+        shared = squares = total = 0.0
+        for k in range(len(result.mixture)):
+            if mass[j, k] > 0.1 * mass[i, k]:
+                shared += mass[i, k]
+            if mass[i, k] > 1 and mass[j, k] > 1:
+                normal = np.linalg.eigh(result.mixture.covariances[k])[1][:, 0]
+                gap = (first[i, k] / mass[i, k] - first[j, k] / mass[j, k]) @ normal
+                weight = 1 / (1 / mass[i, k] + 1 / mass[j, k])
+                squares, total = squares + weight * gap**2, total + weight
+        bound = figures.NOTHING * len(result.mixture) / len(result.clouds[i])
+        assert overlap[i, j] == pytest.approx(shared / len(result.clouds[i]), abs=bound)
+        if i != j:
+            assert residual[i, j] == pytest.approx(np.sqrt(squares / total))
+    np.testing.assert_allclose(residual, residual.T)
+    assert np.isnan(np.diagonal(residual)).all()
+
+
+def test_between_two_clouds_the_matrix_is_the_verdict() -> None:
+    clouds, truth = views(3, sizes=(500, 400))
+    two = coframe.register(clouds, poses=truth, options=coframe.Options(components=40, threads=1))
+    overlap, residual = figures.pairs(two)
+    for i, verdict in enumerate(two.verdicts):
+        assert overlap[i, 1 - i] == pytest.approx(verdict.overlap, abs=1e-3)
+        assert residual[i, 1 - i] == pytest.approx(verdict.residual, rel=0.02)
+
+
+def test_groups_that_share_nothing_are_told_apart(result: coframe.Registration) -> None:
+    overlap = np.eye(5)
+    overlap[0, 3] = overlap[4, 3] = 0.9
+    overlap[1, 2] = 0.5
+    assert figures.groups(overlap) == [[0, 3, 4], [1, 2]]
+    assert figures.notices(result, np.ones((4, 4)), 0.0) == []
+    (found,) = figures.notices(result, np.eye(4), 0.0)
+    assert "4 groups (1, 1, 1, 1)" in found.message
+
+
+def test_notices_put_the_worst_first(result: coframe.Registration) -> None:
+    words = ["aligned", "weak", "failed", "aligned"]
+    worse = [dataclasses.replace(v, verdict=w, reason=w) for v, w in zip(result.verdicts, words, strict=True)]
+    covariance = result.pose_covariance.copy()
+    covariance[0] = np.inf
+    bad = dataclasses.replace(result, verdicts=tuple(worse), status=coframe.Status.ITERATION_LIMIT, pose_covariance=covariance)
+    found = figures.notices(bad, np.ones((4, 4)), 0.5)
+    assert [n.cloud for n in found] == ["cloud 2", "cloud 1", None, None, "cloud 0"]
+    assert "iteration limit" in found[2].message
+    assert "50%" in found[3].message
+    html = page.html(bad, points=100)
+    assert html.index("Warnings") < html.index('id="stage"')
+
+
+def test_a_common_motion_of_the_start_changes_nothing_shown(result: coframe.Registration) -> None:
+    rng = np.random.default_rng(0)
+    start = np.array([geometry.exp(rng.normal(scale=0.1, size=6)) @ pose for pose in result.poses])
+    motion = geometry.exp(np.array([1.0, -2.0, 0.5, 30.0, 10.0, -7.0]))
+    a, b = (
+        scene.of(result, start=each, colours=None, rng=np.random.default_rng(1), points=400) for each in (start, motion @ start)
+    )
+    np.testing.assert_allclose(a.start, b.start, atol=1e-9)
+    np.testing.assert_allclose(a.arrays["model"], b.arrays["model"], atol=1e-5)
+
+
+def test_uncertainty_is_the_largest_deviation(result: coframe.Registration) -> None:
+    covariance = np.tile(np.diag([1e-4, 4e-4, 1e-4, 0.01, 0.01, 0.09]), (4, 1, 1))
+    turn, shift = figures.uncertainty(dataclasses.replace(result, pose_covariance=covariance))
+    np.testing.assert_allclose(turn, np.degrees(0.02))
+    np.testing.assert_allclose(shift, 0.3)
+
+
+# ---- arrays
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.integers(30, 50_000))
+def test_shares_keep_the_budget_and_are_even(sizes: list[int], budget: int) -> None:
+    kept = scene.shares(sizes, budget)
+    assert sum(kept) <= budget
+    assert all(1 <= k <= n for k, n in zip(kept, sizes, strict=True))
+    assert sum(kept) == sum(sizes) or sum(kept) > budget - len(sizes)
+    thinned = [k for k, n in zip(kept, sizes, strict=True) if k < n]
+    assert not thinned or max(kept) - min(thinned) <= 1
+
+
+@pytest.mark.parametrize("offset", [0.0, 5e6])
+def test_what_is_drawn_lies_where_the_clouds_lie(result: coframe.Registration, offset: float) -> None:
+    """Also in survey coordinates, of which single precision would lose all that matters."""
+    away = np.eye(4)
+    away[:3, 3] = offset
+    moved = dataclasses.replace(
+        result.relative_to(0),
+        poses=away @ result.poses,
+        mixture=dataclasses.replace(result.mixture, means=result.mixture.means + offset),
+        history=(),
+    )
+    drawn = scene.of(moved, start=None, colours=None, rng=np.random.default_rng(0))
+    counts, origin = drawn.header["counts"], np.array(drawn.header["origin"])
+    assert counts == [len(cloud) for cloud in result.clouds]
+    cuts = np.cumsum(counts)[:-1]
+    aligned = [cloud + offset for cloud in result.aligned()]
+    for pose, points, true in zip(drawn.arrays["poses"][-1], np.split(drawn.arrays["points"], cuts), aligned, strict=True):
+        shown = points @ pose[:, :3].T + pose[:, 3] + origin
+        np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(true[:, 0]), atol=1e-6 + 1e-9 * offset)
+    roots = np.zeros((len(result.mixture), 3, 3))
+    rows, columns = np.tril_indices(3)
+    roots[:, rows, columns] = roots[:, columns, rows] = drawn.arrays["model"][-1, :, 3:]
+    np.testing.assert_allclose(roots @ roots, result.mixture.covariances, atol=1e-5)
+    np.testing.assert_allclose(
+        drawn.arrays["model"][-1, :, :3] + origin, result.mixture.means + offset, atol=1e-6 + 1e-9 * offset
+    )
+
+
+def test_frames_lead_from_the_start_to_the_result(result: coframe.Registration) -> None:
+    start = geometry.identity(4, 3)
+    drawn = scene.of(result, start=start, colours=None, rng=np.random.default_rng(0), points=100)
+    labels = drawn.header["frames"]
+    assert labels[0] == "start"
+    assert labels[1:-1] == [f"iteration {i + 1}" for i in range(result.iterations)]
+    assert labels[-1] == "result"
+    assert len(drawn.arrays["poses"]) == len(labels)
+    relative = geometry.inverse(drawn.start[0]) @ drawn.start
+    np.testing.assert_allclose(relative, start, atol=1e-9)
+    widths = np.linalg.norm(drawn.arrays["model"][:, :, 3:], axis=2).mean(1)
+    assert widths[0] > 1.2 * widths[-1]  # the model emerges
+
+
+def test_long_histories_and_many_clouds_are_thinned(result: coframe.Registration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "POSES", 40)
+    monkeypatch.setattr(scene, "ELLIPSOIDS", 100)
+    drawn = scene.of(result, start=geometry.identity(4, 3), colours=None, rng=np.random.default_rng(0), points=100)
+    assert (drawn.header["frames"][0], drawn.header["frames"][-1]) == ("start", "result")
+    assert len(drawn.header["frames"]) == 11
+    assert drawn.arrays["model"].shape == (2, 100, 9)
+    assert drawn.header["keys"] == [0, 10]
+
+
+def test_the_page_stops_growing_with_the_points(result: coframe.Registration) -> None:
+    def times(n: int) -> coframe.Registration:
+        fields = ("clouds", "labels", "outlier_probability")
+        return dataclasses.replace(result, **{f: tuple(np.concatenate([a] * n) for a in getattr(result, f)) for f in fields})
+
+    small, large = (len(page.html(times(n), points=2000)) for n in (2, 20))
+    assert abs(small - large) < 2000
+
+
+def test_the_same_result_makes_the_same_page(result: coframe.Registration) -> None:
+    assert page.html(result) == page.html(result)
+
+
+# ---- text
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "\"'><b onmouseover=alert(1)>&amp;",
+    "$title ${style} {0} %s",
+    "line\u2028separator\u2029, null \0, byte \udcff, mirrored \u202e txt.exe",
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_names_stay_text(result: coframe.Registration, hostile: str) -> None:
+    verdicts = tuple(dataclasses.replace(v, verdict="failed", reason=hostile) for v in result.verdicts)
+    named = dataclasses.replace(result, names=(hostile, "b", "c", "d"), verdicts=verdicts)
+    html = page.html(named, points=100, run=Run(command=hostile, options={hostile: hostile}, versions={hostile: hostile}))
+    html.encode("utf-8")
+    header, _, _ = parts(html)
+    assert header["names"][0] == markup.clean(hostile)
+    assert html.count("<script") == html.count("</script>") == 3
+    assert hostile not in html or not re.search("[<>&\"'\0\udcff]", hostile)
+    assert "<img" not in html
+    assert "<b onmouseover" not in html
+
+
+@given(st.text(st.characters()))
+def test_json_blocks_cannot_be_left(value: str) -> None:
+    block = markup.json_block({"value": value})
+    assert not re.search("[<>&\u2028\u2029]", block)
+    assert json.loads(block) == {"value": value}
+    markup.text(value).encode("utf-8")
+
+
+def test_the_policy_allows_our_script_only(result: coframe.Registration) -> None:
+    html = page.html(result, points=100)
+    digest = base64.b64encode(hashlib.sha256(parts(html)[2].encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', html).group(1)
+    assert "default-src 'none'" in policy
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert not re.search(r"https?://(?!www\.w3\.org)", html)
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(1, 12))
+def test_ticks_are_few_round_and_inside(low: float, span: float, count: int) -> None:
+    high = low + span
+    found = charts.ticks(low, high, count)
+    assert len(found) <= count + 2
+    assert all(low - 1e-6 * span <= v <= high + 1e-6 * span for v in found)
+
+
+def test_lengths_share_their_decimals() -> None:
+    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == ["0.000113", "0.000097", "0.000107", "unknown"]
+    assert markup.lengths([12345.6]) == ["12346"]
+    assert markup.lengths([3e-12]) == ["3.00e-12"]
+    assert markup.lengths([0.0]) == ["0.00"]
+
+
+def test_clouds_of_the_plane_and_spheres_have_reports_too() -> None:
+    clouds, truth = views(2, sizes=(300, 300, 300))
+    flat = coframe.register(clouds, poses=truth, options=coframe.Options(components=30, threads=1))
+    header, _, _ = parts(page.html(flat))
+    assert header["dimension"] == 2
+    balls = coframe.paper.batch(clouds, clouds[0][:20], poses=truth, gamma=0.1, iterations=3)
+    assert "median variance" in page.html(balls)
+
+
+def test_palette_has_no_colour_twice_for_28_clouds() -> None:
+    assert len(set(palette(28))) == 28
+
+
+# ---- notebooks
+
+
+def test_a_notebook_shows_verdicts_and_a_figure(result: coframe.Registration) -> None:
+    named = dataclasses.replace(result, names=(HOSTILE[0], "b", "c", "d"))
+    shown = named._repr_html_()
+    assert "<img" not in shown
+    assert shown.count("<tr>") == 5
+    figure = named.plot(points=500)
+    assert [trace.name for trace in figure.data][1:] == ["b", "c", "d"]
+    assert "<" not in figure.data[0].name
+    assert sum(len(trace.x) for trace in figure.data) == pytest.approx(500, abs=4)
+    assert named.plot(points=500) == figure
+
+
+def test_clouds_of_the_plane_are_plotted_in_it() -> None:
+    clouds = [np.random.default_rng(j).normal(size=(20, 2)) for j in range(2)]
+    assert {trace.type for trace in plot.figure(clouds, ["a", "b"], rng=np.random.default_rng(0)).data} == {"scattergl"}
+
+
+# ---- files and commands
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from coframe.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_register_writes_a_report_that_can_be_made_again(tmp_path: Path) -> None:
+    clouds, _ = views(3, sizes=(200, 150))
+    for j, cloud in enumerate(clouds):
+        ply.write(tmp_path / f"scan{j}.ply", cloud)
+    few = "register", "scan0.ply", "scan1.ply", "--components", "20", "--seed", "7"
+    done = command(*few, "-o", "out", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "report.html" in done.stdout
+    path = tmp_path / "out/report.html"
+    first = path.read_bytes()
+    assert b"coframe register scan0.ply scan1.ply --components 20 --seed 7 -o out" in first
+    assert b"<dt>seed</dt><dd>7</dd>" in first
+    assert parts(path.read_text())[0]["frames"][0] == "start"
+    path.unlink()
+    done = command("report", "out", "-q", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    again = path.read_bytes()
+    assert abs(len(again) - len(first)) < 100  # points went through a file and a pose and back
+    assert b"--components 20 --seed 7" in again
+
+    assert command(*few, "--no-report", "-q", "-o", "bare", cwd=tmp_path).returncode == 0
+    assert {p.name for p in (tmp_path / "bare").iterdir()} == {"poses.json", "merged.ply", "model.ply", "state.npz"}
+
+
+def test_a_result_without_its_run_has_a_report(result: coframe.Registration, tmp_path: Path) -> None:
+    assert command("report", str(result.save(tmp_path)), cwd=tmp_path).returncode == 0
+    html = (tmp_path / "report.html").read_text()
+    assert parts(html)[0]["frames"][0] == "iteration 1"
+    assert "turned [" not in html
+
+
+def test_a_folder_without_a_result_is_one_line(tmp_path: Path) -> None:
+    done = command("report", "nothing", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "nothing" in done.stderr
+
+
+def test_run_survives_its_file(tmp_path: Path, result: coframe.Registration) -> None:
+    before = Run("coframe register \udcff.ply", {"seed": 3, "threads": None}, {"coframe": "1"}, 2.5, result.poses)
+    before.save(tmp_path)
+    after = run.load(tmp_path, result.poses.shape)
+    np.testing.assert_array_equal(after.start, before.start)
+    assert dataclasses.replace(after, start=None) == dataclasses.replace(before, start=None)
+    assert run.load(tmp_path / "elsewhere", result.poses.shape) == Run(versions={})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "coframe-run/1"}', '{"format": "other"}'])
+def test_a_broken_run_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(coframe.InputError, match=r"run\.json: expected a coframe-run/1 file"):
+        run.load(tmp_path, (4, 4, 4))
+
+
+def test_colours_come_from_the_merged_file(tmp_path: Path, result: coframe.Registration) -> None:
+    result.save(tmp_path)
+    assert page.stored_colours(tmp_path, result) is None
+    vertices = ply.read(tmp_path / "merged.ply")
+    shade = np.random.default_rng(0).integers(0, 256, (len(vertices), 3)).astype("u1")
+    columns = {"cloud": np.asarray(vertices["cloud"]), "red": shade[:, 0], "green": shade[:, 1], "blue": shade[:, 2]}
+    ply.write(tmp_path / "merged.ply", result.merged(), **columns)
+    colours = page.stored_colours(tmp_path, result)
+    np.testing.assert_array_equal(np.concatenate(colours), shade)
+    drawn = scene.of(result, start=None, colours=colours, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(drawn.arrays["colours"][:, 0]), np.sort(shade[:, 0]))
+    with pytest.raises(coframe.InputError, match="colours"):
+        page.html(result, colours=[colours[0]] * 4)
