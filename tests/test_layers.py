@@ -11,12 +11,13 @@ import coframe
 
 LAYERS = [
     "arrays",
-    "geometry",
+    "geometry depth",
     "kernels mixture metrics surface simulate",
     "moments",
     "clouds",
-    "estep mstep joint io.files",
-    "assess sweeps em io.ply io.poses",
+    "estep mstep joint io.files io.numbers io.scan",
+    "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images",
+    "io.pcd io.poses",
     "io.clouds",
     "result start.poses start.means start.scale schedule doors",
     "paper registration",
