@@ -84,5 +84,7 @@ def foreign() -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # Rust's, in LAZ files
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise

@@ -2,6 +2,7 @@
 """LAS and LAZ, the formats of surveys."""
 
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from coframe.io.scan import Scan, joined
 
 ROWS = 1_000_000
 STEP = 1e-9  # of the extent: how finely coordinates are stored where the file does not say
+COMPRESSION = 10_000  # points per byte that LAZ may reach at most: 50,000 alike take some bytes
+LARGEST_BLOCK = 1 << 27  # bytes
 LARGEST = 2**31 - 1  # coordinates are 32-bit integers
 
 
@@ -31,9 +34,8 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
     """The points, so many at a time: a header that promises more than the file holds costs no memory."""
     laspy = _laspy()
     deep: bool | None = None
-    with foreign(), laspy.open(os.fspath(path), read_evlrs=False) as reader:
-        _check_size(path, reader.header)
-        for points in reader.chunk_iterator(rows):
+    with foreign(), laspy.open(_checked(path), read_evlrs=False) as reader:
+        for points in reader.chunk_iterator(max(1, min(rows, LARGEST_BLOCK // max(reader.header.point_format.size, 1)))):
             record = laspy.ScaleAwarePointRecord(points.array, points.point_format, reader.header.scales, reader.header.offsets)
             if deep is None and "red" in record.array.dtype.names:  # 16 bits by the standard, but many programs write bytes
                 deep = max(int(record.array[name].max()) for name in ("red", "green", "blue")) > 255
@@ -72,15 +74,13 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: F
     """A copy with the points moved, in the source's own version, format, scale and, where the points still fit, offset."""
     laspy = _laspy()
     with foreign():
-        with laspy.open(os.fspath(source)) as reader:
-            _check_size(source, reader.header)
-            las = reader.read()
+        las = laspy.read(_checked(source))
         points = geometry.transform(pose, np.stack([las.x, las.y, las.z], 1).astype(float))
         if len(points):
             scales, offsets = np.array(las.header.scales), np.array(las.header.offsets)
             reach = np.maximum(np.abs(points.min(0) - offsets), np.abs(points.max(0) - offsets)) / scales
             offsets = np.where(reach > LARGEST, np.floor(points.mean(0)), offsets)
-            las.change_scaling(scales=scales, offsets=offsets)
+            las.header.offsets = las.points.offsets = offsets  # `change_scaling` would first move the old points there
             las.x, las.y, las.z = points.T
     _write(las, target)
 
@@ -89,10 +89,20 @@ def _laspy() -> Any:
     return library("laspy", "las", "LAS and LAZ files")
 
 
-def _check_size(path: str | os.PathLike[str], header: Any) -> None:
+def _checked(path: str | os.PathLike[str]) -> str:
+    """The path of a file whose header promises no more than it can hold; laspy believes it, and would read or wait for ever."""
     size = os.stat(path).st_size
-    if not header.are_points_compressed and header.point_count * header.point_format.size > size:
-        raise ValueError(f"its header promises {header.point_count} points, and it is {size} bytes long")
+    with open(path, "rb") as file:
+        start = file.read(375).ljust(375, b"\0")
+    header, points, records, form, length, old = struct.unpack_from("<HIIBHI", start, 94)
+    late, extended, new = struct.unpack_from("<QIQ", start, 235)
+    modern = start[24:26] >= b"\x01\x04"
+    count = max(old, new) if modern else old
+    if not header <= points <= size or records * 54 > points - header or (modern and extended * 60 > max(0, size - late)):
+        raise ValueError("its header promises records that it does not hold")
+    if (count * length > size - points) if form < 128 else (count > COMPRESSION * size):
+        raise ValueError(f"its header promises {count} points, and it is {size} bytes long")
+    return os.fspath(path)
 
 
 def _scan(record: Any, deep: bool | None, path: str | os.PathLike[str]) -> Scan:

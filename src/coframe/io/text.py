@@ -17,6 +17,7 @@ from coframe.io.numbers import table
 from coframe.io.scan import Scan, joined, of_columns
 
 PIECE = 1 << 24  # bytes of text read at a time
+MOST_COLUMNS = 1000
 LONGEST_LINE = 1 << 20  # bytes; what has no line end within this is not a table
 NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 XYZ = ("x", "y", "z")
@@ -106,10 +107,13 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
     left = b""
     while more := file.read(PIECE):
         cut = max(more.rfind(b"\n"), more.rfind(b"\r")) + 1
-        if not cut and len(more) == PIECE and len(left) + len(more) > PIECE + LONGEST_LINE:
+        if cut:
+            yield left + more[:cut]
+            left = more[cut:]
+        else:
+            left += more
+        if len(left) > PIECE + LONGEST_LINE:
             raise ValueError("it has no lines")
-        yield left + more[:cut]
-        left = more[cut:]
     if left:
         yield left
 
@@ -165,8 +169,8 @@ def _guess(values: Float[Array, "N C"], suffix: str) -> tuple[str, ...]:
         return BY_SUFFIX[suffix]
     if suffix == ".pts" and C in PTS:
         return PTS[C]
-    if C < 2:
-        raise ValueError("it has one column of numbers; two or three coordinates are needed")
+    if not 2 <= C <= MOST_COLUMNS:
+        raise ValueError(f"it has {C} columns of numbers; two or three coordinates are needed")
     names, j = list(XYZ[:C]), min(C, 3)
     sample = values[:10_000]
     while j < C:
@@ -186,8 +190,9 @@ def _guess(values: Float[Array, "N C"], suffix: str) -> tuple[str, ...]:
 
 
 def _are_bytes(values: Float[Array, "N c"]) -> bool:
-    fit = values.shape[1] == 3 and bool(((values >= 0) & (values <= 255) & (values == np.rint(values))).all())
-    return fit and len(values) > 0 and values.max() > 1
+    if values.shape[1] != 3 or not len(values):
+        return False
+    return bool(((values >= 0) & (values <= 255) & (values == np.rint(values))).all() and values.max() > 1)
 
 
 def _are_units(values: Float[Array, "N c"]) -> bool:
