@@ -20,7 +20,7 @@ LAYERS = [
     "io.pcd io.poses",
     "io.clouds",
     "result start.poses start.means start.scale schedule doors",
-    "paper registration",
+    "paper registration export",
     "cli",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

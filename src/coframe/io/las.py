@@ -17,7 +17,7 @@ from coframe.io.scan import Scan, joined
 
 ROWS = 1_000_000
 STEP = 1e-9  # of the extent: how finely coordinates are stored where the file does not say
-COMPRESSION = 10_000  # points per byte that LAZ may reach at most: 50,000 alike take some bytes
+COMPRESSION = 1000  # points per byte that a LAZ file may promise; those that are all alike take a byte for 150
 LARGEST_BLOCK = 1 << 27  # bytes
 LARGEST = 2**31 - 1  # coordinates are 32-bit integers
 
@@ -102,7 +102,21 @@ def _checked(path: str | os.PathLike[str]) -> str:
         raise ValueError("its header promises records that it does not hold")
     if (count * length > size - points) if form < 128 else (count > COMPRESSION * size):
         raise ValueError(f"its header promises {count} points, and it is {size} bytes long")
+    if form >= 128 and count and _chunks(path, points, size) > size:
+        raise ValueError("its table of chunks is damaged")
     return os.fspath(path)
+
+
+def _chunks(path: str | os.PathLike[str], points: int, size: int) -> int:
+    """How many chunks a LAZ file says it has; lazrs makes room for them all and ends the process when there is none."""
+    with open(path, "rb") as file:
+        file.seek(points)
+        (start,) = struct.unpack("<q", file.read(8))
+        if start == -1:  # a writer that could not go back left it at the end
+            file.seek(size - 8)
+            (start,) = struct.unpack("<q", file.read(8))
+        file.seek(min(max(start, 0), size))
+        return int(struct.unpack("<II", file.read(8))[1])
 
 
 def _scan(record: Any, deep: bool | None, path: str | os.PathLike[str]) -> Scan:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Meshes as clouds: OBJ, STL and OFF, by their vertices or by points drawn from their surface."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: F
 def _mesh(path: str | os.PathLike[str], kind: str | None) -> Any:
     """Loaded from an open file, so that materials and textures it names are not looked for."""
     trimesh = library("trimesh", "mesh", "meshes")
+    logging.getLogger("trimesh").addHandler(logging.NullHandler())  # else what it logs of a bad file reaches the terminal
     with open(path, "rb") as file, foreign():
         options = {"file_type": kind or Path(path).suffix.lower().lstrip("."), "process": False, "skip_materials": True}
         if options["file_type"] == "obj":

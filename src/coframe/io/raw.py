@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from coframe.arrays import Array
-from coframe.io.files import atomic
+from coframe.io.files import atomic, foreign
 from coframe.io.scan import Scan, as_colours, of_columns
 
 ROWS = 1_000_000
@@ -44,7 +44,7 @@ def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
     each (N, 2) or (N, 3) array is a cloud of that name, and `poses` (M, 4, 4) are theirs when there are as many.
     """
     stem = Path(path).stem
-    with zipfile.ZipFile(path) as archive:
+    with foreign(), zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
         if unpacked > max(FREE, LARGEST_RATIO * os.stat(path).st_size):
             raise ValueError(f"it would unpack to {unpacked} bytes")
@@ -101,7 +101,8 @@ def _kitti(rows: Array, path: str | os.PathLike[str]) -> Scan:
 
 def _mapped(path: str | os.PathLike[str]) -> Array:
     """The file as an array that is read where it is touched; a header that promises more than the file has is refused."""
-    return np.lib.format.open_memmap(path, mode="r")
+    with foreign():
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Array:
