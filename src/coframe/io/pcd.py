@@ -152,8 +152,11 @@ def _decompressed(file: BinaryIO, header: Header) -> Array:
     points = np.empty(header.points, header.dtype)
     if whole:
         lzf = library("lzf", "pcd", "compressed PCD files")
-        with foreign():
-            text = packed if compressed == whole else lzf.decompress(packed, whole)
+        try:
+            with foreign():
+                text = lzf.decompress(packed, whole)
+        except ValueError:
+            text = packed if compressed == whole else None  # pypcd4 leaves what does not shrink as it is
         if text is None or len(text) != whole:
             raise ValueError("its compressed data is damaged")
         position = 0
