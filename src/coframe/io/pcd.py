@@ -19,6 +19,7 @@ from coframe.io.ply import typed
 from coframe.io.scan import Scan, in_space, of_columns
 
 ROWS = 1_000_000
+FLOAT_LOSS = 1e-6  # of the extent
 KEYS = ("version", "fields", "size", "type", "count", "width", "height", "viewpoint", "points", "data")
 LEAST_RATIO = 300  # LZF turns 3 bytes into 264 at best
 KINDS = {("F", 4): "<f4", ("F", 8): "<f8"} | {(t, n): f"<{k}{n}" for t, k in (("I", "i"), ("U", "u")) for n in (1, 2, 4, 8)}
@@ -95,7 +96,11 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
 
 
 def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
-    """Binary, with double coordinates, packed colours as PCL has them, and the pose as viewpoint."""
+    """Binary, with packed colours as PCL has them, and the pose as viewpoint.
+
+    Coordinates, normals and intensity are floats, the only kind that PCL and Open3D read; doubles where floats would cost more
+    than a millionth of the extent, as in survey coordinates.
+    """
     N = len(scan)
     points = np.zeros((N, 3))
     points[:, : scan.points.shape[1]] = scan.points
@@ -103,6 +108,10 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     for name, column in scan.attributes().items():
         if column.ndim == 1 and name not in ("red", "green", "blue") and column.dtype.kind in "fiub":
             columns[{"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}.get(name, "_".join(name.split()))] = column
+    extent = float(np.ptp(points, axis=0).max()) if N else 0.0
+    if N and np.abs(points).max() * 2.0**-24 <= FLOAT_LOSS * extent:
+        floats = {"x", "y", "z", "normal_x", "normal_y", "normal_z", "intensity"}
+        columns = {name: column.astype("<f4") if name in floats else column for name, column in columns.items()}
     if scan.colours is not None:
         red, green, blue = scan.colours.astype("<u4").T
         columns["rgb"] = (red << 16 | green << 8 | blue).view("<f4")

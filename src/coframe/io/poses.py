@@ -322,13 +322,26 @@ def _as_kitti(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
 
 
 def _as_open3d(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
-    """Matrices by columns; Open3D passes over the names."""
+    """Matrices by columns. Open3D passes over the names, and warns of a graph without edges: each pose is tied to the next."""
     version = {"version_major": 1, "version_minor": 0}
     nodes = [
         {"class_name": "PoseGraphNode", "name": name, "pose": T.T.ravel().tolist(), **version}
         for name, T in zip(names, poses, strict=True)
     ]
-    return json.dumps({"class_name": "PoseGraph", "edges": [], "nodes": nodes, **version}, indent=1) + "\n"
+    edges = [
+        {
+            "class_name": "PoseGraphEdge",
+            "confidence": 1.0,
+            "information": np.eye(6).ravel().tolist(),
+            "source_node_id": j,
+            "target_node_id": j + 1,
+            "transformation": (geometry.inverse(target) @ source).T.ravel().tolist(),
+            "uncertain": False,
+            **version,
+        }
+        for j, (source, target) in enumerate(pairwise(poses))
+    ]
+    return json.dumps({"class_name": "PoseGraph", "edges": edges, "nodes": nodes, **version}, indent=1) + "\n"
 
 
 WRITERS: dict[str, Callable[[Sequence[str], Sequence[str], Array], str]] = {
