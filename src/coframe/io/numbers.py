@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tables of numbers in text, read at the speed of the disk and to the last bit.
+"""Tables of numbers in text, read fast and to the last bit.
 
 NumPy reads about 20 MB/s of such text. The loop here, compiled by Numba, reads a number as an integer of up to 19 digits times
 a power of ten. The product is exact in one operation for short numbers; for longer ones it is formed in twice the precision,
