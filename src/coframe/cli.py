@@ -32,6 +32,16 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the res
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all cores. The result is the same.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+EXPORTS = "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d. Points: e57, ply, pcd, las, laz, xyz, csv, npy, aligned."
+EXTRAS = {  # extra -> package, what it is for
+    "las": ("laspy", "LAS and LAZ files"),
+    "pcd": ("python-neo-lzf", "compressed PCD files"),
+    "e57": ("pye57", "E57 files"),
+    "mesh": ("trimesh", "OBJ, STL and OFF files"),
+    "images": ("pillow", "depth images"),
+    "cluster": ("distributed", "clusters"),
+}
+SELF_TEST = 1.0  # degrees; the scene of the self-test leaves 0.17
 
 
 def main() -> None:
@@ -98,10 +108,10 @@ def demo(
 
 @app.command()
 def register(
-    files: Annotated[list[Path], typer.Argument(help="Two or more clouds: .ply, .npy, .txt, .xyz, .csv.")],
+    files: Annotated[list[Path], typer.Argument(help="Two or more clouds: files of any format, folders, patterns.")],
     output: Output,
     poses: Annotated[
-        Path | None, typer.Option(help="Start poses (coframe-poses/1 JSON), matched by file name. Default: as the clouds lie.")
+        Path | None, typer.Option(help="Start poses in any format, matched by name. Default: as the clouds lie.")
     ] = None,
     components: Annotated[int, typer.Option(min=1, help="Gaussians of the model.")] = 1000,
     seed: Seed = 0,
@@ -115,16 +125,19 @@ def register(
     """
     import coframe
     from coframe.clouds import as_clouds
+    from coframe.export import described
     from coframe.io import clouds as cloud_files
+    from coframe.io import poses as pose_files
 
     begun = time.perf_counter()
-    files = sorted(files, key=lambda path: cloud_files.natural(path.name))
-    clouds = as_clouds([cloud_files.read(path) for path in files], names=[str(path) for path in files])
-    start = _start_poses(files, poses) if poses else None
+    scans, files = cloud_files.open_all(files)
+    clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
+    start = pose_files.read_for(poses, [scan.name for scan in scans]) if poses else None
     options = coframe.Options(components=components, seed=seed, threads=threads)
     with _progress(quiet) as on_iteration:
-        names = [path.stem for path in files]
+        names = [scan.name for scan in scans]
         result = coframe.register(clouds, start, options=options, names=names, on_iteration=on_iteration)
+    result = described(result, scans, files)
     result.save(output)
     if report:
         _write_report(output, result, options, start, begun)
@@ -167,17 +180,69 @@ def _write_report(folder: Path, result: "Registration", options: "Options", star
     reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
 
 
-def _start_poses(files: list[Path], path: Path) -> "Array":
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a result.")],
+    to: Annotated[str, typer.Option(help=EXPORTS)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File or folder to write. Default: one in DIR.")] = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Leave the outliers out.")] = False,
+) -> None:
+    """Write a result for other programs.
+
+    Examples:
+
+    coframe export out --to mlp -o scans.mlp     for MeshLab
+
+    coframe export out --to matrix -o matrices   for CloudCompare
+
+    coframe export out --to aligned -o aligned   every input in its own format
+
+    coframe export out --to laz --clean -o all.laz
+    """
+    import coframe
+    from coframe.export import export as write
+
+    for path in write(coframe.load(folder), to, folder, output, clean=clean):
+        print(path)
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions, threads and optional packages, and register a small scene whose answer is known.
+
+    Example:  coframe doctor
+    """
+    import os
+    import platform
+    import time
+    from importlib.metadata import PackageNotFoundError, version
+
     import numpy as np
 
-    from coframe.clouds import InputError
-    from coframe.io import poses as pose_files
+    import coframe
+    from coframe import metrics, simulate
 
-    known = pose_files.read(path)
-    for file in files:
-        if file.stem not in known and file.name not in known:
-            raise InputError(f"{path}: expected a pose for {file.name}, found poses for {', '.join(known)}")
-    return np.stack([known[file.stem] if file.stem in known else known[file.name] for file in files])
+    def installed(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return ""
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    print(f"coframe {coframe.__version__}, Python {platform.python_version()} on {platform.platform()}, {cores} threads")
+    print("  " + ", ".join(f"{package} {installed(package)}" for package in ("numpy", "scipy", "numba", "plyfile")))
+    for extra, (package, purpose) in EXTRAS.items():
+        found = installed(package)
+        print(f"  {purpose}: " + (f"{package} {found}" if found else f"absent; pip install 'coframe[{extra}]'"))
+    scene = simulate.scene(3, 300, degrees=50.0, noise_db=50.0, rng=np.random.default_rng(1))
+    began = time.perf_counter()
+    result = coframe.register(scene.clouds)
+    seconds = time.perf_counter() - began
+    error = float(metrics.rotation_errors(result.poses, scene.poses).max())
+    good = error < SELF_TEST and all(verdict.verdict == "aligned" for verdict in result.verdicts)
+    print(f"  self-test: {'passed' if good else 'FAILED'}, largest rotation error {error:.3f} deg, {seconds:.1f} s")
+    if not good:
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 
 import json
 import os
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from importlib.metadata import version
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe import geometry, plot
 from coframe.arrays import Array
@@ -27,6 +28,7 @@ from coframe.moments import Moments
 from coframe.sweeps import Assignment, Sweep
 
 TINY = np.finfo(float).tiny
+COLOURS, NORMALS = ("red", "green", "blue"), ("nx", "ny", "nz")
 UNRELIABLE = 2.0  # the paper's T_sigma: components with more than this multiple of the median variance hold outliers
 
 
@@ -45,6 +47,8 @@ class Registration:
     pose_covariance: Float[Array, "M P P"]  # of each pose's error: a turn [rad] of the cloud about its median, and a shift
     history: tuple[Iteration, ...]
     status: Status
+    attributes: tuple[Mapping[str, Shaped[Array, " _"]], ...] = ()  # per cloud, columns of its file: red, nx, intensity ...
+    files: tuple[str, ...] = ()  # where each cloud was read from
 
     @property
     def converged(self) -> bool:
@@ -127,8 +131,10 @@ class Registration:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         details = [
-            {"file": name, "points": len(cloud), **asdict(verdict)}
-            for name, cloud, verdict in zip(self.names, self.clouds, self.verdicts, strict=True)
+            {"file": file, "points": len(cloud), **asdict(verdict)}
+            for file, cloud, verdict in zip(
+                _seen_from(folder, self.files) or self.names, self.clouds, self.verdicts, strict=True
+            )
         ]
         pose_files.write(
             folder / "poses.json",
@@ -145,6 +151,7 @@ class Registration:
             cloud=np.repeat(np.arange(len(self.clouds), dtype="<i4"), [len(cloud) for cloud in self.clouds]),
             outlier_probability=np.concatenate(self.outlier_probability).astype("<f4"),
             component=np.concatenate(self.labels).astype("<i4"),
+            **self._merged_attributes(),
         )
         ply.write(
             folder / "model.ply",
@@ -155,6 +162,7 @@ class Registration:
         )
         state: dict[str, Any] = {
             "names": np.array(self.names),
+            "files": np.array(_seen_from(folder, self.files), dtype=np.str_),
             "poses": self.poses,
             "covariances": self.mixture.covariances,
             "means": self.mixture.means,
@@ -176,6 +184,22 @@ class Registration:
             np.savez_compressed(temporary, **state)
         return folder
 
+    def _merged_attributes(self) -> dict[str, Shaped[Array, " _"]]:
+        """Colours where a cloud has them (the others are grey); normals, turned, and intensity where every cloud has them."""
+        columns: dict[str, Array] = {}
+        if any(set(COLOURS) <= set(each) for each in self.attributes):
+            grey = [np.full(len(cloud), 128, np.uint8) for cloud in self.clouds]
+            for name in COLOURS:
+                parts = [each.get(name, other) for each, other in zip(self.attributes, grey, strict=True)]
+                columns[name] = np.concatenate(parts).astype(np.uint8)
+        if self.attributes and all("intensity" in each for each in self.attributes):
+            columns["intensity"] = np.concatenate([each["intensity"] for each in self.attributes])
+        if self.attributes and self.poses.shape[1] == 4 and all(set(NORMALS) <= set(each) for each in self.attributes):
+            normals = [np.stack([each[name] for name in NORMALS], 1) for each in self.attributes]
+            turned = [n @ R.T for n, R in zip(normals, geometry.rotation(self.poses), strict=True)]
+            columns |= dict(zip(NORMALS, np.concatenate(turned).T.astype(np.float32), strict=True))
+        return columns
+
 
 def load(folder: str | os.PathLike[str]) -> Registration:
     """The registration that `Registration.save` wrote to a folder."""
@@ -183,7 +207,15 @@ def load(folder: str | os.PathLike[str]) -> Registration:
     for name in ("state.npz", "merged.ply"):
         if not (folder / name).is_file():
             raise InputError(f"{folder}: expected a folder written by coframe, found no {name} in it")
-    with np.load(folder / "state.npz", allow_pickle=False) as state:
+    try:
+        return _loaded(folder)
+    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})") from error
+
+
+def _loaded(folder: Path) -> Registration:
+    with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as state:
         s = {key: state[key] for key in state.files}
     poses = s["poses"]
     vertices = ply.read(folder / "merged.ply")
@@ -211,7 +243,29 @@ def load(folder: str | os.PathLike[str]) -> Registration:
             for (number, log_likelihood, step), pose in zip(s["history"], s["history_poses"], strict=True)
         ),
         status=Status[str(s["status"])],
+        attributes=_attributes(vertices, parts, poses),
+        files=tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
     )
+
+
+def _attributes(vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array) -> tuple[Mapping[str, Array], ...]:
+    """What `Registration._merged_attributes` wrote, cloud by cloud, normals turned back."""
+    names = [name for name in (*COLOURS, "intensity", *NORMALS) if name in (vertices.dtype.names or ())]
+    if not names:
+        return ()
+    found = [{name: vertices[name][part] for name in names} for part in parts]
+    if NORMALS[0] in names:
+        for each, R in zip(found, geometry.rotation(poses), strict=True):
+            each |= dict(zip(NORMALS, (np.stack([each[name] for name in NORMALS], 1) @ R).T, strict=True))
+    return tuple(found)
+
+
+def _seen_from(folder: Path, files: Sequence[str]) -> list[str]:
+    """The files as paths from the folder, so that both can move together; as they are where no path leads there."""
+    try:
+        return [Path(os.path.relpath(file, folder)).as_posix() for file in files]
+    except ValueError:  # another drive
+        return list(files)
 
 
 def in_user_units(

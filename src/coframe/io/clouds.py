@@ -1,53 +1,269 @@
 # SPDX-License-Identifier: MIT
-"""Reading clouds: PLY, NumPy and text."""
+"""Reading and writing clouds in any format. What a file is, its first bytes say; the suffix decides where they do not."""
 
+import glob
 import os
 import re
-import warnings
-from pathlib import Path
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePath
 
-import numpy as np
 from jaxtyping import Float
-from plyfile import PlyParseError
 
 from coframe.arrays import Array
 from coframe.clouds import InputError
-from coframe.io import ply
+from coframe.depth import Intrinsics
+from coframe.io import e57, images, las, mesh, pcd, ply, raw, text
+from coframe.io.scan import Scan, in_space
 
-TEXT = (".txt", ".xyz", ".csv", ".asc")
-FORMATS = (".ply", ".npy", *TEXT)
+TEXT = (".txt", ".csv", ".asc")
+SCANS = (".ply", ".pcd", ".las", ".laz", ".e57", ".pts", ".xyz", ".xyzn", ".xyzrgb", ".npy", ".npz", ".bin")
+MESHES = (".obj", ".stl", ".off")
+IMAGES = (".png",)
+FORMATS = (*SCANS, *MESHES, *TEXT, *IMAGES)
+KINDS = (
+    {suffix: suffix[1:] for suffix in FORMATS} | dict.fromkeys((*TEXT, ".xyz", ".xyzn", ".xyzrgb"), "text") | {".laz": "las"}
+)
+WRITTEN = (".ply", ".pcd", ".las", ".laz", ".e57", ".xyz", ".txt", ".asc", ".csv", ".npy", ".bin")
+MARKS = {b"LASF": "las", b"ASTM-E57": "e57", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x89PNG": "png"}
+BAD_FILE = (OSError, EOFError, ValueError, KeyError, IndexError, OverflowError, MemoryError, NotImplementedError, SyntaxError)
+BAD_ARCHIVE = (struct.error, zipfile.BadZipFile, zlib.error)
 
 
 def read(path: str | os.PathLike[str]) -> Float[Array, "N D"]:
-    """The coordinates of a cloud: those of a PLY's vertices, an (N, 2) or (N, 3) array, or the first columns of a text file."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}")
-    try:
-        if path.suffix.lower() == ".ply":
-            vertices = ply.read(path)
-            return np.stack([np.asarray(vertices[axis], float) for axis in "xyz"], 1)
-        if path.suffix.lower() == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False), float)
-        if path.suffix.lower() in TEXT:
-            return _read_text(path)
-    except (OSError, EOFError, ValueError, KeyError, PlyParseError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: expected a cloud in {path.suffix} format, found something else ({reason})") from None
-    raise InputError(f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'}")
+    """The coordinates of a cloud, of a file with several scans those of the first."""
+    return read_scan(path).points
 
 
-def _read_text(path: Path) -> Float[Array, "N D"]:
-    """Numbers in columns, apart by commas, semicolons or white space; lines that start with a letter or # are headers."""
-    with path.open() as lines, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that there are no numbers is said below
-        rows = (re.sub(r"[,;]", " ", line) for line in lines if line.strip() and line.lstrip()[0] in "+-.0123456789")
-        table = np.loadtxt(rows, ndmin=2, dtype=float)
-    if not table.size:
-        raise ValueError("no line of it starts with a number")
-    return table[:, :3]
+def read_scan(path: str | os.PathLike[str]) -> Scan:
+    """A cloud with all that its file says of the points; of a file with several scans, the first."""
+    return read_all(path)[0]
+
+
+def read_all(
+    path: str | os.PathLike[str], *, samples: int | None = None, intrinsics: Intrinsics | None = None, seed: int = 0
+) -> list[Scan]:
+    """Every scan of a file. Most formats hold one; E57, NPZ and PTS may hold many.
+
+    samples: draw so many points from the surface of a mesh, instead of its vertices. intrinsics: of a depth image's camera.
+    """
+    path, kind = _checked(path)
+    with _reading(path, kind):
+        match kind:
+            case "e57":
+                return e57.read_scans(path)
+            case "npz":
+                return raw.read_npz(path)
+            case "pts":
+                return text.read_pts(path)
+            case "png":
+                return [images.read_scan(path, intrinsics)]
+            case "obj" | "stl" | "off":
+                return [mesh.read_scan(path, kind=kind, samples=samples, seed=seed)]
+            case _:
+                return [READERS[kind](path)]
+
+
+def blocks(path: str | os.PathLike[str], rows: int = ply.ROWS) -> Iterator[Scan]:
+    """A file in pieces of at most so many points, for clouds larger than memory.
+
+    PLY, binary PCD, text, NPY, LAS, LAZ, E57 and KITTI files are read piece by piece; others at once, and then cut.
+    """
+    path, kind = _checked(path)
+    with _reading(path, kind):
+        if kind in STREAMS:
+            yield from STREAMS[kind](path, rows)
+            return
+        for scan in read_all(path):
+            yield from (scan[begin : begin + rows] for begin in range(0, len(scan), rows))
+
+
+def write(path: str | os.PathLike[str], scan: Scan) -> None:
+    """A scan as a file, the format by its suffix."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITTEN:
+        raise InputError(f"{path}: expected a suffix of {', '.join(WRITTEN)} to write to, found {suffix or 'none'}")
+    if suffix == ".e57":
+        e57.write_scans(path, [scan])
+    else:
+        WRITERS[KINDS[suffix]](Path(path), scan)
+
+
+def move(source: str | os.PathLike[str], target: str | os.PathLike[str], poses: Sequence[Float[Array, "D1 D1"]]) -> None:
+    """A copy of a cloud file in its own format, moved into the common frame; one pose per scan of it.
+
+    The scans of an E57 file keep their coordinates and get the poses. A format that we do not write becomes PLY: give `target`
+    the suffix that `moved_suffix` says.
+    """
+    file, kind = _checked(source)
+    pose = in_space(poses[0])
+    with _reading(file, kind):
+        if kind == "e57":
+            scans = [replace(scan, pose=in_space(T)) for scan, T in zip(e57.read_scans(file), poses, strict=True)]
+            return e57.write_scans(target, scans)
+        if kind == "las":
+            return las.move(file, target, pose)
+        if kind in ("obj", "stl", "off"):
+            return mesh.move(file, target, pose)
+        if kind == "ply" and _has_more_than_vertices(file):
+            return ply.move(file, target, pose)
+        scan = read_scan(file)
+    return write(target, replace(scan.moved(poses[0]), pose=None))
+
+
+def moved_suffix(source: str | os.PathLike[str]) -> str:
+    """The suffix of a moved copy: the file's own, or .ply for formats that we only read."""
+    suffix = Path(source).suffix.lower()
+    return suffix if suffix in (*WRITTEN, *MESHES) else ".ply"
+
+
+def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Files, folders and patterns (`scans/*.ply`) as files, without repeats, scan2 before scan10.
+
+    Of a folder, the scans; if there are none, the meshes; then text files; then depth images. So notes and poses beside the
+    scans do no harm.
+    """
+    found: dict[Path, None] = {}
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir():
+            files = _clouds_of(path)
+            if not files:
+                raise InputError(f"{path}: expected a folder with clouds, found none of {', '.join(FORMATS)} in it")
+        elif not path.exists() and any(letter in str(argument) for letter in "*?["):
+            files = [Path(match) for match in glob.glob(os.fspath(argument), recursive=True) if Path(match).is_file()]
+            if not files:
+                raise InputError(f"{argument}: expected a pattern that matches files, found none")
+        else:
+            files = [path]
+        found |= dict.fromkeys(files)
+    return sorted(found, key=lambda path: (natural(path.name), natural(str(path))))
+
+
+def open_all(
+    arguments: Iterable[str | os.PathLike[str]], *, samples: int | None = None, intrinsics: Intrinsics | None = None
+) -> tuple[list[Scan], list[Path]]:
+    """All scans of the files that the arguments name, and the file of each. Rays that met nothing are left out.
+
+    Scans are called as their files are, without suffix; where that is not enough to tell them apart, with as much of the path,
+    and the scan's own name, as it takes.
+    """
+    scans: list[Scan] = []
+    files: list[Path] = []
+    for path in expand(arguments):
+        several = read_all(path, samples=samples, intrinsics=intrinsics)
+        named = [path.stem] if len(several) == 1 else [f"{path.stem}/{scan.name}" for scan in several]
+        scans += [replace(scan.measured(), name=name) for scan, name in zip(several, named, strict=True)]
+        files += [path] * len(several)
+    names = distinct([scan.name for scan in scans], files)
+    return [replace(scan, name=name) for scan, name in zip(scans, names, strict=True)], files
+
+
+def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
+    """Names that differ: those that do not get folders in front, then the suffix, and a number when all that is alike."""
+    longest = max((len(path.parts) for path in files), default=0)
+    tried = list(names)
+    for depth in range(1, longest + 1):
+        if len(set(tried)) == len(tried):
+            return tried
+        twice = {name for name in tried if tried.count(name) > 1}
+        tried = [
+            "/".join((*path.parts[:-1][-depth:], name)) if current in twice else current
+            for current, name, path in zip(tried, names, files, strict=True)
+        ]
+    twice = {name for name in tried if tried.count(name) > 1}
+    tried = [name + path.suffix if name in twice else name for name, path in zip(tried, files, strict=True)]
+    return [name if tried.count(name) == 1 else f"{name} {tried[:j].count(name) + 1}" for j, name in enumerate(tried)]
 
 
 def natural(name: str) -> list[tuple[int, str]]:
     """A sort key that puts scan2 before scan10."""
-    return [(int(part), "") if part.isdigit() else (-1, part.lower()) for part in re.split(r"(\d+)", name) if part]
+    return [(int(part), "") if part.isdecimal() else (-1, part.lower()) for part in re.split(r"(\d+)", name) if part]
+
+
+def kind_of(path: Path) -> str | None:
+    """What a file is: by the mark at its beginning, else by its suffix; None when neither is known."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    for mark, kind in MARKS.items():
+        if start.startswith(mark):
+            return kind
+    if re.match(rb"ply[\r\n]", start):
+        return "ply"
+    if re.match(rb"(#[^\n]*\n|\s)*(# \.PCD|VERSION\s+\.?\d|FIELDS\s)", start) or start.startswith(b"# .PCD"):
+        return "pcd"
+    if re.match(rb"(ST)?C?N?OFF\s", start):
+        return "off"
+    return KINDS.get(path.suffix.lower())
+
+
+def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}")
+    try:
+        kind = kind_of(path)
+    except OSError as error:
+        raise InputError(f"{path}: expected a file that can be read, found one that cannot ({error.strerror})") from None
+    if kind is None:
+        raise InputError(f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'}")
+    return path, kind
+
+
+@contextmanager
+def _reading(path: Path, kind: str) -> Iterator[None]:
+    """Whatever is wrong with a file becomes one sentence that names it."""
+    try:
+        yield
+    except InputError as error:
+        if str(path) in str(error):
+            raise
+        raise InputError(f"{path}: {error}") from None
+    except (*BAD_FILE, *BAD_ARCHIVE) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"{path}: expected a cloud in {NAMES[kind]} format, found something else ({reason})") from error
+
+
+def _clouds_of(folder: Path) -> list[Path]:
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    for suffixes in (SCANS, MESHES, TEXT, IMAGES):
+        if found := [path for path in files if path.suffix.lower() in suffixes]:
+            return found
+    return []
+
+
+def _has_more_than_vertices(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(element.count for element in ply.Header.read(file).elements if element.name != "vertex")
+
+
+READERS: dict[str, Callable[[Path], Scan]] = {
+    "ply": ply.read_scan,
+    "pcd": pcd.read_scan,
+    "text": text.read_scan,
+    "las": las.read_scan,
+    "npy": raw.read_npy,
+    "bin": raw.read_kitti,
+}
+STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
+    "ply": ply.blocks,
+    "pcd": pcd.blocks,
+    "text": text.blocks,
+    "las": las.blocks,
+    "e57": e57.blocks,
+    "npy": raw.npy_blocks,
+    "bin": raw.kitti_blocks,
+}
+WRITERS: dict[str, Callable[[Path, Scan], None]] = {
+    "ply": ply.write_scan,
+    "pcd": pcd.write_scan,
+    "text": text.write_scan,
+    "las": las.write_scan,
+    "npy": raw.write_npy,
+    "bin": raw.write_kitti,
+}
+NAMES = {kind: kind.upper() for kind in KINDS.values()} | {"text": "text", "bin": "KITTI", "las": "LAS", "png": "depth image"}

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Writing so that a file is whole or absent."""
+"""Writing so that a file is whole or absent and stays in its folder; libraries that may be absent, and what they throw."""
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from coframe.clouds import InputError
 
 
 @contextmanager
@@ -33,3 +39,52 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+    """Plain file names for clouds that may be called anything: no folders, nothing hidden, no two alike on any system.
+
+    >>> file_names(["../../etc/passwd", "a/b", "a:b"], [".ply"] * 3)
+    ['etc_passwd.ply', 'a_b.ply', 'a_b-2.ply']
+    """
+    taken: set[str] = set()
+    found = []
+    for name, suffix in zip(names, suffixes, strict=True):
+        text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
+        stem = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]+', "_", text).strip("._ ")[:100] or "cloud"
+        if RESERVED.fullmatch(stem):
+            stem = f"_{stem}"
+        chosen, count = stem + suffix, 1
+        while chosen.lower() in taken:
+            count += 1
+            chosen = f"{stem}-{count}{suffix}"
+        taken.add(chosen.lower())
+        found.append(chosen)
+    return found
+
+
+RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
+
+
+def library(module: str, extra: str, purpose: str) -> Any:
+    """An optional library, or one sentence on how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        install = f"pip install 'coframe[{extra}]'"
+        raise InputError(
+            f"{purpose}: expected the package {module.partition('.')[0]}, found none ({error}); {install}"
+        ) from None
+
+
+@contextmanager
+def foreign() -> Iterator[None]:
+    """Around calls of other people's parsers: whatever they throw at a bad file becomes a ValueError with its reason."""
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # Rust's, in LAZ files
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise

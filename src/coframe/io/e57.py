@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: MIT
+"""E57, the exchange format of terrestrial scanners: many scans in a file, each in its own frame with its pose.
+
+pye57's own reader needs a scan's worth of memory in advance, and its writer rounds coordinates to floats (a decimetre in survey
+coordinates); both are bypassed for the library beneath it.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial.transform import Rotation
+
+from coframe import geometry
+from coframe.arrays import Array
+from coframe.io.files import atomic, foreign, library
+from coframe.io.scan import Scan, in_space, joined
+
+ROWS = 1_000_000
+CARTESIAN = ("cartesianX", "cartesianY", "cartesianZ")
+SPHERICAL = ("sphericalRange", "sphericalAzimuth", "sphericalElevation")
+COLOURS = ("colorRed", "colorGreen", "colorBlue")
+OTHERS = {"intensity": "f8", "rowIndex": "i4", "columnIndex": "i4", "returnIndex": "i4", "returnCount": "i4", "timeStamp": "f8"}
+STATES = ("cartesianInvalidState", "sphericalInvalidState")  # 0: a good point; 1: only its direction is known; 2: nothing is
+KNOWN = dict.fromkeys((*CARTESIAN, *SPHERICAL, *COLOURS), "f8") | OTHERS | dict.fromkeys(STATES, "i1")
+
+
+def read_scans(path: str | os.PathLike[str]) -> list[Scan]:
+    """Every scan that has points, in its own frame, with its pose."""
+    scans = []
+    with _opened(path) as (libe57, image, nodes):
+        for j, node in enumerate(nodes):
+            parts = list(_blocks(libe57, image, node, ROWS))
+            if parts:
+                scans.append(_named(joined(parts), node, j, len(nodes), path))
+    if not scans:
+        raise ValueError("it has no points")
+    return scans
+
+
+def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
+    """The points of scan after scan, so many at a time; `name` and `pose` say which scan a block is of."""
+    with _opened(path) as (libe57, image, nodes):
+        for j, node in enumerate(nodes):
+            yield from (_named(part, node, j, len(nodes), path) for part in _blocks(libe57, image, node, rows))
+
+
+def read_poses(path: str | os.PathLike[str]) -> dict[str, Float[Array, "4 4"]]:
+    """The poses of the scans by name, without their points."""
+    with _opened(path) as (_, _, nodes):
+        poses = [_pose(node) for node in nodes]
+        names = [_name(node, j, len(nodes), path) for j, node in enumerate(nodes)]
+        return {name: np.eye(4) if T is None else T for name, T in zip(names, poses, strict=True)}
+
+
+def write_scans(path: str | os.PathLike[str], scans: Sequence[Scan]) -> None:
+    """One file with all scans, each in its own frame with its pose; coordinates are doubles."""
+    libe57 = library("pye57.libe57", "e57", "E57 files")
+    with atomic(path) as temporary, foreign():
+        image = libe57.ImageFile(str(temporary), "w")
+        try:
+            data3d = _new_file(libe57, image)
+            for scan in scans:
+                _append(libe57, image, data3d, scan)
+        finally:
+            image.close()
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
+    libe57 = library("pye57.libe57", "e57", "E57 files")
+    with foreign():
+        image = libe57.ImageFile(os.fspath(path), "r")
+        try:
+            root = image.root()
+            data3d = root["data3D"] if root.isDefined("data3D") else []
+            yield libe57, image, [data3d[j] for j in range(len(data3d))]
+        finally:
+            image.close()
+
+
+def _blocks(libe57: Any, image: Any, node: Any, rows: int) -> Iterator[Scan]:
+    points = node["points"]
+    prototype = libe57.StructureNode(points.prototype())
+    fields = [name for name in KNOWN if prototype.isDefined(name)]
+    if not set(CARTESIAN) <= set(fields) and not set(SPHERICAL) <= set(fields):
+        raise ValueError("a scan has neither cartesian nor spherical coordinates")
+    capacity = min(rows, max(points.childCount(), 1))
+    buffers = libe57.VectorSourceDestBuffer()
+    columns = {name: np.empty(capacity, KNOWN[name]) for name in fields}
+    for name, column in columns.items():
+        buffers.append(libe57.SourceDestBuffer(image, name, column, capacity, True, True))
+    reader = points.reader(buffers)
+    try:
+        while count := reader.read():
+            yield _scan({name: column[:count].copy() for name, column in columns.items()}, node)
+    finally:
+        reader.close()
+
+
+def _scan(columns: dict[str, Array], node: Any) -> Scan:
+    if set(CARTESIAN) <= set(columns):
+        points = np.stack([columns.pop(name) for name in CARTESIAN], 1)
+    else:
+        r, azimuth, elevation = (columns.pop(name) for name in SPHERICAL)
+        flat = r * np.cos(elevation)
+        points = np.stack([flat * np.cos(azimuth), flat * np.sin(azimuth), r * np.sin(elevation)], 1)
+    states = [columns.pop(name) for name in STATES if name in columns]
+    colours = None
+    if set(COLOURS) <= set(columns):
+        limits = [_value(node, "colorLimits", f"{name}Maximum", 255.0) for name in COLOURS]
+        values = np.stack([columns.pop(name) for name in COLOURS], 1) * (255.0 / np.maximum(limits, 1e-300))
+        colours = np.asarray(np.rint(np.clip(values, 0, 255)), np.uint8)
+    intensity = columns.pop("intensity", None)
+    others = {name: column for name, column in columns.items() if name in OTHERS}
+    scan = Scan(points, colours=colours, intensity=intensity, columns=others)
+    return scan[states[0] == 0] if states else scan
+
+
+def _named(scan: Scan, node: Any, j: int, count: int, path: str | os.PathLike[str]) -> Scan:
+    name = _name(node, j, count, path)
+    return Scan(scan.points, scan.colours, scan.normals, scan.intensity, scan.columns, _pose(node), name)
+
+
+def _name(node: Any, j: int, count: int, path: str | os.PathLike[str]) -> str:
+    """The scan's own name; the file's when it has none and is alone."""
+    own = str(node["name"].value()).strip() if node.isDefined("name") else ""
+    return own or (Path(path).stem if count == 1 else f"{Path(path).stem} {j}")
+
+
+def _pose(node: Any) -> Float[Array, "4 4"] | None:
+    """Rotation and translation of a scan; None where the file has neither."""
+    if not node.isDefined("pose"):
+        return None
+    pose, q, t = node["pose"], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+    if pose.isDefined("rotation"):
+        q = [float(pose["rotation"][key].value()) for key in "wxyz"]
+    if pose.isDefined("translation"):
+        t = [float(pose["translation"][key].value()) for key in "xyz"]
+    if not np.isfinite([*q, *t]).all() or not any(q):
+        raise ValueError("a scan's pose is not a rotation and a translation")
+    return geometry.pose(Rotation.from_quat([*q[1:], q[0]]).as_matrix(), np.array(t))
+
+
+def _value(node: Any, structure: str, key: str, default: float) -> float:
+    if not node.isDefined(structure) or not node[structure].isDefined(key):
+        return default
+    return float(node[structure][key].value())
+
+
+def _new_file(libe57: Any, image: Any) -> Any:
+    image.extensionsAdd("", libe57.E57_V1_0_URI)
+    root = image.root()
+    root.set("formatName", libe57.StringNode(image, "ASTM E57 3D Imaging Data File"))
+    root.set("guid", libe57.StringNode(image, f"{{{uuid.uuid4()}}}"))
+    root.set("versionMajor", libe57.IntegerNode(image, libe57.E57_FORMAT_MAJOR))
+    root.set("versionMinor", libe57.IntegerNode(image, libe57.E57_FORMAT_MINOR))
+    root.set("e57LibraryVersion", libe57.StringNode(image, libe57.E57_LIBRARY_ID))
+    root.set("coordinateMetadata", libe57.StringNode(image, ""))
+    data3d = libe57.VectorNode(image, True)
+    root.set("data3D", data3d)
+    root.set("images2D", libe57.VectorNode(image, True))
+    return data3d
+
+
+def _append(libe57: Any, image: Any, data3d: Any, scan: Scan) -> None:
+    node = libe57.StructureNode(image)
+    data3d.append(node)
+    node.set("guid", libe57.StringNode(image, f"{{{uuid.uuid4()}}}"))
+    node.set("name", libe57.StringNode(image, "".join(c if c.isprintable() else " " for c in scan.name)))
+    T = np.eye(4) if scan.pose is None else in_space(scan.pose)
+    x, y, z, w = Rotation.from_matrix(T[:3, :3]).as_quat(canonical=True)
+    pose = libe57.StructureNode(image)
+    node.set("pose", pose)
+    for key, numbers in (
+        ("rotation", {"w": w, "x": x, "y": y, "z": z}),
+        ("translation", dict(zip("xyz", T[:3, 3], strict=True))),
+    ):
+        part = libe57.StructureNode(image)
+        for name, number in numbers.items():
+            part.set(name, libe57.FloatNode(image, float(number)))
+        pose.set(key, part)
+
+    columns, prototype = _columns(scan), libe57.StructureNode(image)
+    if scan.colours is not None:
+        limits = libe57.StructureNode(image)
+        for name in COLOURS:
+            limits.set(f"{name}Minimum", libe57.IntegerNode(image, 0))
+            limits.set(f"{name}Maximum", libe57.IntegerNode(image, 255))
+        node.set("colorLimits", limits)
+    if "intensity" in columns and len(scan):
+        limits = libe57.StructureNode(image)
+        limits.set("intensityMinimum", libe57.FloatNode(image, float(columns["intensity"].min())))
+        limits.set("intensityMaximum", libe57.FloatNode(image, float(columns["intensity"].max())))
+        node.set("intensityLimits", limits)
+    buffers = libe57.VectorSourceDestBuffer()
+    for name, column in columns.items():
+        byte = column.dtype == np.uint8
+        prototype.set(name, libe57.IntegerNode(image, 0, 0, 255) if byte else libe57.FloatNode(image, 0.0, libe57.E57_DOUBLE))
+        buffers.append(libe57.SourceDestBuffer(image, name, column, max(len(column), 1), True, True))
+    points = libe57.CompressedVectorNode(image, prototype, libe57.VectorNode(image, True))
+    node.set("points", points)
+    writer = points.writer(buffers)
+    if len(scan):
+        writer.write(len(scan))
+    writer.close()
+
+
+def _columns(scan: Scan) -> dict[str, Array]:
+    points = np.zeros((max(len(scan), 1), 3))
+    points[: len(scan), : scan.points.shape[1]] = scan.points
+    columns: dict[str, Array] = {name: np.ascontiguousarray(axis) for name, axis in zip(CARTESIAN, points.T, strict=True)}
+    if scan.intensity is not None:
+        columns["intensity"] = np.asarray(scan.intensity, float)
+    if scan.colours is not None:
+        columns |= {name: np.ascontiguousarray(axis) for name, axis in zip(COLOURS, scan.colours.T, strict=True)}
+    return columns

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""Depth images as clouds."""
+
+import json
+import os
+import warnings
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Shaped
+
+from coframe import depth
+from coframe.arrays import Array
+from coframe.clouds import InputError
+from coframe.io.files import foreign, library
+from coframe.io.scan import Scan
+
+SIDECAR = "intrinsics.json"
+LARGEST = 100_000_000  # pixels
+
+
+def read_depth(path: str | os.PathLike[str]) -> Shaped[Array, "H W"]:
+    """The stored values of a depth image with one channel."""
+    pillow = library("PIL.Image", "images", "depth images")
+    with foreign(), warnings.catch_warnings():
+        warnings.simplefilter("error")  # pillow only warns of images that unpack without bound
+        with pillow.open(path) as image:
+            if image.width * image.height > LARGEST:
+                raise ValueError(f"it has {image.width} x {image.height} pixels")
+            values = np.asarray(image)
+    if values.ndim != 2 or values.dtype.kind not in "uif":
+        raise ValueError(f"it has {values.shape[-1] if values.ndim == 3 else 1} channels of {values.dtype}, not one of depths")
+    return values
+
+
+def read_scan(path: str | os.PathLike[str], intrinsics: depth.Intrinsics | None = None) -> Scan:
+    """The points that a depth image sees; `intrinsics` are by default those of intrinsics.json beside it or a folder above."""
+    camera = find_intrinsics(path) if intrinsics is None else intrinsics
+    return Scan(depth.points(read_depth(path), camera), name=Path(path).stem)
+
+
+def find_intrinsics(path: str | os.PathLike[str]) -> depth.Intrinsics:
+    """The camera of an image, from the nearest intrinsics.json: its five numbers, or `{"preset": "tum-fr1"}`."""
+    folder = Path(path).absolute().parent
+    for file in (folder / SIDECAR, folder.parent / SIDECAR):
+        if file.is_file():
+            return read_intrinsics(file)
+    raise InputError(f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside it")
+
+
+def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
+    """The camera that an intrinsics file describes."""
+    try:
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+        if "preset" in content:
+            return depth.PRESETS[content["preset"]]
+        numbers = {
+            key: float(value) for key, value in content.items() if key in {each.name for each in fields(depth.Intrinsics)}
+        }
+        camera = depth.Intrinsics(**numbers)
+        if not (camera.fx > 0 and camera.fy > 0 and camera.scale > 0 and np.isfinite(list(numbers.values())).all()):
+            raise ValueError("fx, fy and scale are positive")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        presets = ", ".join(depth.PRESETS)
+        raise InputError(
+            f"{file}: expected fx, fy, cx, cy and scale, or a preset of {presets}; found something else ({error})"
+        ) from None
+    return camera
