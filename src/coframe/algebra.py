@@ -111,16 +111,16 @@ def pool_moved(about, mass, first, second, R, t, total_mass, total_first, total_
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def joint_system(mass, first, second, arm, precisions, H, g):
-    """The normal equations of `joint.poses`: gradient g (6M,) and Gauss-Newton matrix H (6M, 6M) of -Q, means profiled out.
+def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
+    """The parts of `joint.system` from components start to stop: the gradient g (6M,) and the blocks H (M, 6, 6) of each cloud
+    by itself are added to; what the shared means take back is W^T W, W (3 (stop - start), 6M).
 
     mass (M, K), first (M, K, 3), second (M, K, 3, 3) are moments about the means; arm (K, 3) leads from the centre of rotation
-    to the means. A component adds blocks only for the clouds that see it, which is what keeps many clouds cheap.
+    to the means.
     """
-    M, K = mass.shape
-    B = np.empty((M, 3, 6))
-    seen = np.empty(M, np.int64)
-    for k in range(K):
+    M = len(mass)
+    W[:] = 0
+    for k in range(start, stop):
         A = d0 = d1 = d2 = 0.0
         for j in range(M):
             A += mass[j, k]
@@ -138,7 +138,7 @@ def joint_system(mass, first, second, arm, precisions, H, g):
         l21 = (yz - l10 * l20) / l11
         l22 = math.sqrt(zz - l20 * l20 - l21 * l21)
         e0, e1, e2 = arm[k, 0], arm[k, 1], arm[k, 2]
-        n = 0
+        w = 1 / math.sqrt(A)
         for j in range(M):
             a = mass[j, k]
             if a <= 1e-9 * A:
@@ -167,46 +167,36 @@ def joint_system(mass, first, second, arm, precisions, H, g):
             g[i + 3] += p0
             g[i + 4] += p1
             g[i + 5] += p2
-            # The cloud's own block: sum alpha J^T P J with J = [-[r]x, I].
-            H[i, i] += yy * qzz - 2 * yz * qyz + zz * qyy
-            H[i + 1, i + 1] += xx * qzz - 2 * xz * qxz + zz * qxx
-            H[i + 2, i + 2] += xx * qyy - 2 * xy * qxy + yy * qxx
-            H[i, i + 1] += yz * qxz + xz * qyz - xy * qzz - zz * qxy
-            H[i, i + 2] += xy * qyz + yz * qxy - yy * qxz - xz * qyy
-            H[i + 1, i + 2] += xy * qxz + xz * qxy - xx * qyz - yz * qxx
-            H[i, i + 3] += r1 * xz - r2 * xy
-            H[i, i + 4] += r1 * yz - r2 * yy
-            H[i, i + 5] += r1 * zz - r2 * yz
-            H[i + 1, i + 3] += r2 * xx - r0 * xz
-            H[i + 1, i + 4] += r2 * xy - r0 * yz
-            H[i + 1, i + 5] += r2 * xz - r0 * zz
-            H[i + 2, i + 3] += r0 * xy - r1 * xx
-            H[i + 2, i + 4] += r0 * yy - r1 * xy
-            H[i + 2, i + 5] += r0 * yz - r1 * xz
-            H[i + 3, i + 3] += a * xx
-            H[i + 3, i + 4] += a * xy
-            H[i + 3, i + 5] += a * xz
-            H[i + 4, i + 4] += a * yy
-            H[i + 4, i + 5] += a * yz
-            H[i + 5, i + 5] += a * zz
-            # L^T sum alpha J, for what the shared mean takes back.
-            c = B[n]
-            c[0, 0], c[0, 1], c[0, 2] = l20 * r1 - l10 * r2, l00 * r2 - l20 * r0, l10 * r0 - l00 * r1
-            c[1, 0], c[1, 1], c[1, 2] = l21 * r1 - l11 * r2, -l21 * r0, l11 * r0
-            c[2, 0], c[2, 1], c[2, 2] = l22 * r1, -l22 * r0, 0.0
-            c[0, 3], c[0, 4], c[0, 5] = a * l00, a * l10, a * l20
-            c[1, 3], c[1, 4], c[1, 5] = 0.0, a * l11, a * l21
-            c[2, 3], c[2, 4], c[2, 5] = 0.0, 0.0, a * l22
-            seen[n] = j
-            n += 1
-        w = 1 / A
-        for p in range(n):
-            for q in range(p, n):
-                for r in range(6):
-                    u0, u1, u2 = B[p, 0, r] * w, B[p, 1, r] * w, B[p, 2, r] * w
-                    for s in range(6):
-                        H[6 * seen[p] + r, 6 * seen[q] + s] -= u0 * B[q, 0, s] + u1 * B[q, 1, s] + u2 * B[q, 2, s]
-    # Only the upper triangle was built.
-    for i in range(6 * M):
-        for j in range(i):
-            H[i, j] = H[j, i]
+            # The cloud's own block: sum alpha J^T P J with J = [-[r]x, I]; its upper triangle.
+            h = H[j]
+            h[0, 0] += yy * qzz - 2 * yz * qyz + zz * qyy
+            h[1, 1] += xx * qzz - 2 * xz * qxz + zz * qxx
+            h[2, 2] += xx * qyy - 2 * xy * qxy + yy * qxx
+            h[0, 1] += yz * qxz + xz * qyz - xy * qzz - zz * qxy
+            h[0, 2] += xy * qyz + yz * qxy - yy * qxz - xz * qyy
+            h[1, 2] += xy * qxz + xz * qxy - xx * qyz - yz * qxx
+            h[0, 3] += r1 * xz - r2 * xy
+            h[0, 4] += r1 * yz - r2 * yy
+            h[0, 5] += r1 * zz - r2 * yz
+            h[1, 3] += r2 * xx - r0 * xz
+            h[1, 4] += r2 * xy - r0 * yz
+            h[1, 5] += r2 * xz - r0 * zz
+            h[2, 3] += r0 * xy - r1 * xx
+            h[2, 4] += r0 * yy - r1 * xy
+            h[2, 5] += r0 * yz - r1 * xz
+            h[3, 3] += a * xx
+            h[3, 4] += a * xy
+            h[3, 5] += a * xz
+            h[4, 4] += a * yy
+            h[4, 5] += a * yz
+            h[5, 5] += a * zz
+            # L^T sum alpha J / sqrt(A), for what the shared mean takes back.
+            r0, r1, r2, a = w * r0, w * r1, w * r2, w * a
+            row = 3 * (k - start)
+            c0, c1, c2 = W[row], W[row + 1], W[row + 2]
+            c0[i], c0[i + 1], c0[i + 2] = l20 * r1 - l10 * r2, l00 * r2 - l20 * r0, l10 * r0 - l00 * r1
+            c1[i], c1[i + 1], c1[i + 2] = l21 * r1 - l11 * r2, -l21 * r0, l11 * r0
+            c2[i], c2[i + 1] = l22 * r1, -l22 * r0
+            c0[i + 3], c0[i + 4], c0[i + 5] = a * l00, a * l10, a * l20
+            c1[i + 4], c1[i + 5] = a * l11, a * l21
+            c2[i + 5] = a * l22

@@ -79,6 +79,13 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
     return "aligned", f"{overlap:.0%} overlap, as close to the other clouds as its points allow"
 
 
+def _certain(moments: Moments, mixture: Mixture) -> Float[Array, "K D D"]:
+    """Precisions of the components less what was spent on them: of the scatter of n points, a fitted plane takes D."""
+    mass = moments.mass.sum(0)
+    left = np.maximum(1 - mixture.dimension / np.maximum(mass, np.finfo(float).tiny), 1e-6)
+    return left[:, None, None] * np.linalg.inv(mixture.covariances)
+
+
 def pose_covariance(
     moments: Moments, mixture: Mixture, poses: Float[Array, "M D1 D1"], constraints: Constraints
 ) -> Float[Array, "M P P"]:
@@ -90,7 +97,7 @@ def pose_covariance(
     D = mixture.dimension
     P = geometry.degrees_of_freedom(D)
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-    H, _ = joint.system(moments, np.linalg.inv(mixture.covariances), centre)
+    H, _ = joint.system(moments, _certain(moments, mixture), centre)
     for prior in constraints.priors:
         j, J = slice(P * prior.cloud, P * prior.cloud + P), joint.lever(prior.where(poses[prior.cloud]) - centre)
         H[j, j] += J.T @ prior.information @ J

@@ -216,6 +216,7 @@ CHAINS = 2  # that go through the last level side by side,
 LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
 MOST_LINKS = 10  # but not for ever
 AGAIN = 8  # iterations of such a repetition
+MORE = 4  # times as many points in the end, where there are as many: beyond, nothing was gained
 SAME = 4.0  # standard deviations: poses that differ by less are the same but for the chance of where components lie
 
 
@@ -230,7 +231,8 @@ def coarse_to_fine(
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does;
     and old components hold on to their points. So the last level is repeated with new ones until that moves the poses no
-    more than such chance does, and the last poses are averaged.
+    more than such chance does, and the last poses are averaged. Clouds with more points than a level needs have the last
+    word with several times as many.
     """
     drawn = drawn_points(clouds, weights, last.points, runner.rng)
     start = best_start(drawn, poses, runner)
@@ -250,12 +252,17 @@ def coarse_to_fine(
     ends = [fit.poses for fits in chains if apart(fits[-1], best[-1], runner.constraints) < SAME for fit in fits[-LINKS:]]
     if runner.constraints.priors:  # what they leave free, each chain has chosen for itself
         ends = [best[-1].poses]
-    held = runner.fit(drawn, averaged(ends, runner.constraints.gauge_free), replace(last, iterations=0))
+    poses = averaged(ends, runner.constraints.gauge_free)
+    if more:
+        many = drawn_points(clouds, weights, MORE * last.points, runner.rng)
+        end = runner.fit(many, poses, replace(last, iterations=AGAIN), history=best[-1].history)
+    else:
+        end = runner.fit(drawn, poses, replace(last, iterations=0), history=best[-1].history)
     settled = len(best) > LINKS and all(apart(a, b, runner.constraints) < SAME for a, b in pairwise(best[-LINKS - 1 :]))
     status = best[-1].status
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
-    return replace(held, history=best[-1].history, status=status)
+    return replace(end, status=status)
 
 
 def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
