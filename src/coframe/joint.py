@@ -170,14 +170,14 @@ def system(
         first, second, arm, P = np.zeros((M, K, 3)), np.zeros((M, K, 3, 3)), np.zeros((K, 3)), np.tile(np.eye(3), (K, 1, 1))
         first[..., :D], second[..., :D, :D] = moments.first, moments.second
         arm[:, :D], P[:, :D, :D] = moments.about - centre, precisions
-    own, g, H = np.zeros((M, 6, 6)), np.zeros(6 * M), np.zeros((M, 6, M, 6))
+    own, g, H = np.zeros((M, 6, 6)), np.zeros(6 * M), np.zeros((6 * M, 6 * M))
     for start in range(0, K, CHUNK):
         stop = min(start + CHUNK, K)
         W = np.empty((3 * (stop - start), 6 * M))
         algebra.joint_blocks(moments.mass, first, second, arm, P, start, stop, own, g, W)
-        H -= (W.T @ W).reshape(H.shape)
-    H[np.arange(M), :, np.arange(M), :] += np.triu(own) + np.swapaxes(np.triu(own, 1), 1, 2)
-    H = H.reshape(6 * M, 6 * M)
+        H -= W.T @ W
+    for j in range(M):
+        H[6 * j : 6 * j + 6, 6 * j : 6 * j + 6] += np.triu(own[j]) + np.triu(own[j], 1).T
     if D == 2:  # the plane's motions: about z, along x and y
         plane = (6 * np.arange(M)[:, None] + [2, 3, 4]).ravel()
         H, g = H[np.ix_(plane, plane)], g[plane]
