@@ -209,6 +209,7 @@ class Runner:
 
 
 FIRST = Level(100, 400, 20, maturing=0, tolerance=2e-3, spheres=True)
+ENOUGH = 6000  # points of all clouds together in the first phase: few clouds bring more of theirs
 DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
@@ -267,7 +268,7 @@ def coarse_to_fine(
 
 def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
     """Try first phases of different reach on few points, and keep the one whose model explains the clouds best."""
-    few = fewer(clouds, FIRST.points, runner.rng)
+    few = fewer(clouds, max(FIRST.points, -(-ENOUGH // len(clouds))), runner.rng)
 
     def first(deviation: float | None) -> Callable[[Runner], Fit]:
         level = replace(FIRST, iterations=0) if deviation is None else FIRST
