@@ -176,8 +176,10 @@ def system(
         W = np.empty((3 * (stop - start), 6 * M))
         algebra.joint_blocks(moments.mass, first, second, arm, P, start, stop, own, g, W)
         H -= W.T @ W
-    for j in range(M):
-        H[6 * j : 6 * j + 6, 6 * j : 6 * j + 6] += np.triu(own[j]) + np.triu(own[j], 1).T
+    each, block = np.arange(M), np.arange(6)
+    own += np.swapaxes(own, 1, 2)  # only the upper triangles were built
+    own[:, block, block] /= 2
+    H.reshape(M, 6, M, 6)[each, :, each] += own
     if D == 2:  # the plane's motions: about z, along x and y
         plane = (6 * np.arange(M)[:, None] + [2, 3, 4]).ravel()
         H, g = H[np.ix_(plane, plane)], g[plane]
