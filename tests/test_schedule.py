@@ -149,7 +149,7 @@ def test_drawn_points_keep_their_weight() -> None:
 def test_a_clean_cloud_keeps_every_bit(count: int) -> None:
     scene = simulate.scene(3, 3000, noise_db=50.0, rng=np.random.default_rng(1))
     for cloud in scene.clouds:
-        np.testing.assert_array_equal(surface.flattened(cloud[:count]), cloud[:count])
+        np.testing.assert_array_equal(surface.flattened(cloud[:count])[0], cloud[:count])
 
 
 def test_a_noisy_plane_becomes_flat() -> None:
@@ -157,7 +157,7 @@ def test_a_noisy_plane_becomes_flat() -> None:
     turn = geometry.random_rotation(rng, 3)
     noise = 0.018  # as large as half the distance between points
     points = np.c_[rng.uniform(-1, 1, (4000, 2)), noise * rng.normal(size=4000)]
-    flat = surface.flattened(points @ turn.T) @ turn
+    flat = surface.flattened(points @ turn.T)[0] @ turn
     inner = np.abs(points[:, :2]).max(1) < 0.9
     assert flat[inner, 2].std() < noise / 3
     slid = np.linalg.norm(flat - points, axis=1)[inner], np.linalg.norm((flat - points)[:, :2], axis=1)[inner]
@@ -169,7 +169,7 @@ def test_points_move_along_their_normal_only() -> None:
     angle = np.sort(rng.uniform(0, 2 * np.pi, 800))
     circle = np.c_[np.cos(angle), np.sin(angle)]
     noisy = circle * (1 + 0.02 * rng.normal(size=(800, 1)))
-    moved = surface.flattened(noisy) - noisy
+    moved = surface.flattened(noisy)[0] - noisy
     assert np.abs(moved).max() > 0.02
     tangential = np.abs(moved[:, 0] * circle[:, 1] - moved[:, 1] * circle[:, 0])
     assert np.median(tangential) < 0.2 * np.median(np.linalg.norm(moved, axis=1))

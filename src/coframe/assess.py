@@ -87,17 +87,23 @@ def _certain(moments: Moments, mixture: Mixture) -> Float[Array, "K D D"]:
 
 
 def pose_covariance(
-    moments: Moments, mixture: Mixture, poses: Float[Array, "M D1 D1"], constraints: Constraints
+    moments: Moments,
+    mixture: Mixture,
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+    independent: Float[Array, " M"] | None = None,
 ) -> Float[Array, "M P P"]:
     """The covariance of each pose's error (omega, tau): omega turns cloud j about its origin, tau moves that origin.
 
     It is the inverse of the information that the profile likelihood holds about the poses, in the gauge of the average cloud
-    (or of fixed clouds and priors): a common motion of all clouds is no error.
+    (or of fixed clouds and priors): a common motion of all clouds is no error. `independent` is how many points a point of each
+    cloud stands for, where they share their noise.
     """
     D = mixture.dimension
     P = geometry.degrees_of_freedom(D)
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-    H, _ = joint.system(moments, _certain(moments, mixture), centre)
+    counting = moments if independent is None else moments.scaled(independent)
+    H, _ = joint.system(counting, _certain(moments, mixture), centre)
     for prior in constraints.priors:
         j, J = slice(P * prior.cloud, P * prior.cloud + P), joint.lever(prior.where(poses[prior.cloud]) - centre)
         H[j, j] += J.T @ prior.information @ J

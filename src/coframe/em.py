@@ -51,6 +51,7 @@ class Fit:
     log_likelihood: Float[Array, " M"]  # of every cloud, from the same E-step
     history: tuple[Iteration, ...]
     status: Status
+    independent: Float[Array, " M"]  # points that a point of each cloud stands for: less than one where they share their noise
 
 
 # An E-step over all clouds: poses and mixture -> the moments of every cloud, and its log-likelihood.
@@ -122,7 +123,7 @@ def batch(
     if before and float(log_likelihood.sum()) + penalty(poses, mixture) < best:  # the last step was too bold
         _, poses, mixture = before
         moments, log_likelihood = expect(poses, mixture)
-    return Fit(poses, mixture, moments, log_likelihood, history, status)
+    return Fit(poses, mixture, moments, log_likelihood, history, status, np.ones(len(poses)))
 
 
 def relative_twists(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture) -> Float[Array, "M P"]:

@@ -44,16 +44,17 @@ class Cloud:
     rows: Float[Array, "4 N"]
     order: Int[Array, " N"]  # rows[:, i] is point order[i]
     dimension: int
+    independent: float = 1.0  # points that each one stands for: less than one where neighbours share their noise
 
     @classmethod
-    def of(cls, points: Float[Array, "N D"], weights: Float[Array, " N"] | None = None) -> "Cloud":
+    def of(cls, points: Float[Array, "N D"], weights: Float[Array, " N"] | None = None, independent: float = 1.0) -> "Cloud":
         """Sort the points once: a rigid motion keeps near points near, so the order serves for the whole run."""
         N, D = points.shape
         order = kernels.kd_order(np.ascontiguousarray(points), kernels.LEAF)
         rows = np.zeros((4, N))
         rows[:D] = points[order].T
         rows[3] = 1 if weights is None else weights[order]
-        return cls(rows, order, D)
+        return cls(rows, order, D, independent)
 
     def __len__(self) -> int:
         return self.rows.shape[1]

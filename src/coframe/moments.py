@@ -62,6 +62,17 @@ class Moments:
             return self
         return Moments(self.about, self.mass.sum(0), self.first.sum(0), self.second.sum(0), np.asarray(self.points.sum(0)))
 
+    def scaled(self, factors: Float[Array, "*B"]) -> "Moments":
+        """The moments as if every point of a cloud counted so often."""
+        f = np.asarray(factors)
+        return Moments(
+            self.about,
+            f[..., None] * self.mass,
+            f[..., None, None] * self.first,
+            f.reshape(*f.shape, *(1,) * (self.second.ndim - f.ndim)) * self.second,
+            f * self.points,
+        )
+
     def recentred(self, about: Float[Array, "K D"]) -> "Moments":
         """The same sums taken about other points."""
         if about is self.about:

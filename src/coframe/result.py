@@ -282,7 +282,7 @@ def in_user_units(
     moments = fit.moments if fit.moments.full else sweep.moments(fit.poses, fit.mixture, full=True)[0]
     points = float(sweep.points.sum())
     poses = frames.leave_poses(fit.poses, origin)
-    covariance = pose_covariance(moments, fit.mixture, fit.poses, constraints)
+    covariance = pose_covariance(moments, fit.mixture, fit.poses, constraints, fit.independent)
     mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(moments, origin)
     return Registration(
         clouds=tuple(clouds),

@@ -195,7 +195,7 @@ class Runner:
         if level.maturing:
             held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
             mixture = replace(held.mixture, outlier_density=outlier_density(typical(held.log_likelihood, sweep.points)))
-        return run(
+        fit = run(
             step,
             poses,
             mixture,
@@ -206,6 +206,7 @@ class Runner:
             history=history,
             on_iteration=self.on_iteration,
         )
+        return replace(fit, independent=np.array([cloud.independent for cloud in clouds]))
 
 
 FIRST = Level(100, 400, 20, maturing=0, tolerance=2e-3, spheres=True)
@@ -292,7 +293,7 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
 def apart(a: Fit, b: Fit, constraints: Constraints) -> float:
     """How far the poses of two fits differ, in standard deviations of the poses."""
     difference = em.relative_twists(a.poses, b.poses, b.mixture)
-    covariance = assess.pose_covariance(b.moments, b.mixture, b.poses, constraints)
+    covariance = assess.pose_covariance(b.moments, b.mixture, b.poses, constraints, b.independent)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
     return em.largest_step(difference, RADIUS) / max(em.largest_step(deviations, RADIUS), np.finfo(float).tiny)
 
@@ -312,14 +313,15 @@ def drawn_points(
     drawn = []
     for cloud, weight in zip(clouds, weights, strict=True):
         i = chosen(len(cloud), count, rng)
-        drawn.append(Cloud.of(surface.flattened(cloud[i]), weight[i]))
+        points, independent = surface.flattened(cloud[i])
+        drawn.append(Cloud.of(points, weight[i], independent))
     return drawn
 
 
 def fewer(clouds: Sequence[Cloud], count: int, rng: np.random.Generator) -> list[Cloud]:
     """At most `count` random points of each cloud, in the same kd order."""
     rows = [np.ascontiguousarray(cloud.rows[:, chosen(len(cloud), count, rng)]) for cloud in clouds]
-    return [Cloud(r, np.arange(r.shape[1]), cloud.dimension) for r, cloud in zip(rows, clouds, strict=True)]
+    return [replace(cloud, rows=r, order=np.arange(r.shape[1])) for r, cloud in zip(rows, clouds, strict=True)]
 
 
 def chosen(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"]:

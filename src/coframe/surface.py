@@ -14,21 +14,22 @@ THICK = 0.35  # thickness / width of a patch: 0.1 to 0.3 on clean scans, above 0
 GROWTH = 1.7  # of the thickness from the inner points to the whole patch: noise is thick at once, curvature grows with size
 
 
-def flattened(points: Float[Array, "N D"]) -> Float[Array, "N D"]:
+def flattened(points: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], float]:
     """The points of a noisy cloud, each moved along its normal onto the plane through its neighbours; a clean cloud as it is.
 
     When noise is as large as the distance between points, no component of a mixture can be thin, and clouds may sink into each
     other at no cost. A cloud knows better than the mixture where its own surface runs: averaging over a patch takes most of
-    the noise away along the normal, and moves nothing along the surface.
+    the noise away along the normal, and moves nothing along the surface. But neighbours then share what noise is left: the
+    second value says how many independent points each one stands for.
     """
     tree = cKDTree(points)
     some = points[:: -(-len(points) // SAMPLE)]
     if not _noisy(_patches(tree, some)):
-        return points
+        return points, 1.0
     patches = _patches(tree, points)
     normals = _axes(patches)[1][:, :, 0]
     height = ((points - patches.mean(1)) * normals).sum(1)
-    return points - height[:, None] * normals
+    return points - height[:, None] * normals, points.shape[1] / patches.shape[1]
 
 
 def _patches(tree: cKDTree, points: Float[Array, "N D"]) -> Float[Array, "N k D"]:
