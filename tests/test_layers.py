@@ -20,7 +20,7 @@ LAYERS = [
     "io.clouds trajectory",
     "sequence.frames",
     "result start.poses start.means start.scale schedule doors",
-    "paper registration",
+    "paper registration extend",
     "cli",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

@@ -11,6 +11,7 @@ from coframe.assess import Verdict
 from coframe.clouds import InputError
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
+from coframe.extend import extend, forget, tidied
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.registration import register
@@ -29,10 +30,13 @@ __all__ = [
     "Status",
     "Verdict",
     "estep",
+    "extend",
+    "forget",
     "load",
     "metrics",
     "paper",
     "register",
     "simulate",
     "start",
+    "tidied",
 ]

@@ -126,6 +126,44 @@ def register(
         raise typer.Exit(1)
 
 
+@app.command()
+def extend(
+    folder: Annotated[Path, typer.Argument(help="Folder with a result of register or extend.")],
+    files: Annotated[list[Path], typer.Argument(help="One or more clouds to add, in this order.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the result. Default: the same.")] = None,
+    start: Annotated[
+        str, typer.Option(help="Where a cloud starts: previous, velocity, or match (from anywhere).")
+    ] = "previous",
+    poses: Annotated[Path | None, typer.Option(help="Start poses (coframe-poses/1 JSON), matched by file name.")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Add clouds to a registration; the ones already there stay where they are.
+
+    Example:  coframe extend out scans/new.ply --start match
+    """
+    import coframe
+    from coframe.clouds import InputError
+    from coframe.io import clouds as cloud_files
+
+    result = coframe.load(folder)
+    before = len(result.clouds)
+    clouds = [cloud_files.read(path) for path in files]
+    known = _start_poses(files, poses) if poses else [start] * len(files)
+    options = coframe.Options(seed=seed, threads=threads)
+    for path, cloud, pose in zip(files, clouds, known, strict=True):
+        if path.stem in result.names:
+            raise InputError(f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there")
+        result = coframe.extend(result, cloud, pose, options=options, name=path.stem)
+    result.save(output or folder)
+    if not quiet:
+        console.print(_verdict_table(result))
+        console.print(f"added {len(files)} to {before} clouds; wrote {output or folder}/")
+    if any(verdict.verdict == "failed" for verdict in result.verdicts[before:]):
+        raise typer.Exit(1)
+
+
 def _start_poses(files: list[Path], path: Path) -> "Array":
     import numpy as np
 
