@@ -20,7 +20,8 @@ LAYERS = [
     "io.clouds trajectory",
     "sequence.frames",
     "result start.poses start.means start.scale schedule doors",
-    "paper registration extend",
+    "paper registration extend sequence.frontend sequence.backend",
+    "sequence.tracking",
     "cli",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

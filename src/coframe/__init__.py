@@ -16,6 +16,9 @@ from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.registration import register
 from coframe.result import Registration, load
+from coframe.sequence.frames import open_frames
+from coframe.sequence.tracking import TrackOptions, track
+from coframe.trajectory import Trajectory
 
 __version__ = version("coframe")
 
@@ -28,15 +31,19 @@ __all__ = [
     "PosePrior",
     "Registration",
     "Status",
+    "TrackOptions",
+    "Trajectory",
     "Verdict",
     "estep",
     "extend",
     "forget",
     "load",
     "metrics",
+    "open_frames",
     "paper",
     "register",
     "simulate",
     "start",
     "tidied",
+    "track",
 ]

@@ -23,7 +23,7 @@ RATE = 30.0  # frames per second of sources that carry no times
 NEAR, FAR = 0.3, 4.0  # m: outside, a depth camera's noise is larger than what it shows
 AHEAD = 8  # frames that wait, at most
 IMAGES = (".png", ".pgm", ".tif", ".tiff")
-BLOCK = 128  # points of a piece of a frame from which points are drawn by surface
+BLOCK = 32  # points of a piece of a frame from which points are drawn by surface
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,12 @@ def strided(frame: Frame, factor: int) -> Frame:
     return Frame(frame.time, frame.points[::factor], frame.weights[::factor], frame.name)
 
 
-def by_surface(frame: Frame, count: int, rng: np.random.Generator) -> Frame:
+def by_surface(frame: Frame, count: int, rng: np.random.Generator, *, balance: float = 0.0) -> Frame:
     """About `count` points, spread over the surface: a near patch has many pixels, yet says no more than a far one.
 
     The points are cut into pieces of equal number; of a piece as many points are drawn as its share of the area, seen from its
-    spread.
+    spread. `balance`, 0 to 1, favours surface of rare directions, which holds a frame against sliding along walls and floors:
+    at 1, every direction gets as many points as every other.
     """
     N = len(frame)
     if count >= N:
@@ -117,19 +118,38 @@ def by_surface(frame: Frame, count: int, rng: np.random.Generator) -> Frame:
     order = kernels.kd_order(np.ascontiguousarray(frame.points), BLOCK)
     starts = np.arange(0, N, BLOCK)
     size = np.diff(np.append(starts, N))
-    sorted_points = frame.points[order]
-    mean = np.add.reduceat(sorted_points, starts) / size[:, None]
-    d = sorted_points - np.repeat(mean, size, axis=0)
-    spread = np.linalg.eigvalsh(np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / size[:, None, None])
-    area = np.sqrt(np.maximum(spread[:, -1] * spread[:, -2], 0)) + np.finfo(float).tiny
-    share = np.minimum(count * area / area.sum(), size)
-    wanted = np.minimum(np.diff(np.floor(np.cumsum(share) + rng.random()), prepend=0), size)
+    mean = np.add.reduceat(frame.points[order], starts) / size[:, None]
+    d = frame.points[order] - np.repeat(mean, size, axis=0)
+    spread, axes = np.linalg.eigh(np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / size[:, None, None])
+    area = np.sqrt(np.maximum(spread[:, 1:].prod(1), 0)) + np.finfo(float).tiny
+    if balance > 0:
+        area = area * _area_of_direction(axes[:, :, 0], mean, area) ** -balance
+    wanted = np.minimum(np.diff(np.floor(np.cumsum(_shares(area, size, count)) + rng.random()), prepend=0), size)
     # Of a piece, the points at even distances from a random one: they are in kd order, and so spread over the piece.
     rank = np.arange(N) - np.repeat(starts, size)
     per, whole = np.repeat(wanted, size), np.repeat(size, size)
     shift = np.repeat(rng.random(len(starts)), size)
     taken = order[np.floor((rank + 1) * per / whole + shift) > np.floor(rank * per / whole + shift)]
     return Frame(frame.time, frame.points[taken], frame.weights[taken], frame.name)
+
+
+def _area_of_direction(normals: Float[Array, "B D"], seen: Float[Array, "B D"], area: Float[Array, " B"]) -> Float[Array, " B"]:
+    """The area of all pieces that look the same way as each, directions in steps of about 40 degrees."""
+    facing = normals * np.where((normals * seen).sum(1) < 0, -1, 1)[:, None]
+    _, same = np.unique(np.rint(1.5 * facing), axis=0, return_inverse=True)
+    return np.bincount(same.ravel(), area)[same.ravel()]
+
+
+def _shares(area: Float[Array, " B"], size: Shaped[Array, " B"], count: int) -> Float[Array, " B"]:
+    """`count` shared out by area, to each piece at most its size."""
+    share = np.zeros(len(area))
+    for _ in range(4):  # what is too much for some goes to the others
+        free = share < size
+        share[free] += (count - share.sum()) * area[free] / area[free].sum()
+        share = np.minimum(share, size)
+        if share.sum() > 0.999 * count:
+            break
+    return share
 
 
 def _images(files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics, step: int) -> Frames:
