@@ -6,16 +6,22 @@ is registered jointly with those that see the same place, recent and old (`backe
 back. Frames are remembered relative to their key frame and follow when it moves.
 """
 
+import json
+import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from coframe import geometry
+from coframe import geometry, schedule
 from coframe.arrays import Array
 from coframe.clouds import InputError, extent
 from coframe.estep import Cloud
+from coframe.io.files import atomic
 from coframe.mixture import Mixture
 from coframe.sequence import backend, frames, frontend
 from coframe.sequence.backend import Keyframe
@@ -28,6 +34,9 @@ REACHES = (0.025, 0.008, 0.004)  # of the unit: how far off a frame may be, then
 FAR_REACHES = (0.1, 0.04, *REACHES)  # after a loss
 LEAST_POINTS = 200  # a frame with fewer shows nothing
 LOST = 0.4  # of the usual share: a frame that the model explains less than that is lost
+FOUND = 0.8  # of the usual share: what comes back after a loss must fit nearly as well as what was tracked
+GLANCES = 0.35 * np.array([[0, 0, 0], [0, 1, 0], [0, -1, 0], [1, 0, 0], [-1, 0, 0]])  # rad: where a lost sensor may have turned
+PLACES = 4  # of the path, where a lost sensor is looked for
 BALANCE = 0.7  # see `frames.by_surface`
 
 
@@ -77,6 +86,12 @@ class Tracked(Trajectory):
     def merged(self) -> Float[Array, "_ D"]:
         """The points of all key frames in the common frame."""
         return np.concatenate([keyframe.points for keyframe in self.keyframes])
+
+    def model(self, components: int = 5000) -> Mixture:
+        """A mixture of the whole scene, one component for each cell of a tree over the points of all key frames."""
+        points = self.merged()
+        floor = backend.FLOOR * extent(points) ** 2
+        return schedule.seeded(points, 1, components, floor, np.eye(points.shape[1]))
 
 
 @dataclass
@@ -145,32 +160,30 @@ class Tracker:
         placed = frontend.place(self.target, cloud, last @ self.velocity, self.options.threads)
         if placed.explained >= LOST * self.usual and not self.lost[-1]:
             return placed, False
-        placed = max([placed, *self._searched(cloud, last)], key=lambda each: each.explained)
-        # What comes back after a loss must fit nearly as well as what was tracked.
-        return placed, placed.explained < (LOST + 1) / 2 * self.usual
+        if not self.lost[-1] or placed.explained < FOUND * self.usual:
+            placed = self._searched(cloud, last)
+        return placed, placed.explained < FOUND * self.usual
 
-    def _searched(self, cloud: Cloud, last: Float[Array, "4 4"]) -> list[Placement]:
-        """Placements from a far reach: where the sensor was last, and against key frames all over the path."""
-        assert self.mixture is not None
-        far = Target.of(self.mixture, FAR_REACHES, self.unit)
-        found = [frontend.place(far, cloud, start, self.options.threads) for start in (last, last @ self.velocity)]
-        if max(each.explained for each in found) >= (LOST + 1) / 2 * self.usual:
-            return found
-        for pose in self._elsewhere(last):
+    def _searched(self, cloud: Cloud, last: Float[Array, "4 4"]) -> Placement:
+        """The best placement from a far reach: from where the sensor was last, and from all over its path, turned a little."""
+        (few,) = schedule.fewer([cloud], self.options.points // 3, self.rng)
+        best = Placement(last, 0.0, 0)
+        for pose in self._places(last):
             near = [self.keyframes[i] for i in backend.window(self.keyframes, pose, self.options.window, self.unit)]
-            _, mixture = self._joint(near, 0)
-            target = Target.of(mixture, FAR_REACHES, self.unit)
-            found.append(frontend.place(target, cloud, pose, self.options.threads))
-        return found
+            target = Target.of(self._joint(near, 0)[1], FAR_REACHES, self.unit)
+            glances = [pose @ geometry.pose(geometry.exp_rotation(turn), np.zeros(3)) for turn in GLANCES]
+            rough = max((frontend.place(target, few, glance, self.options.threads) for glance in glances), key=_explained)
+            best = max(best, frontend.place(target, cloud, rough.pose, self.options.threads), key=_explained)
+        return best
 
-    def _elsewhere(self, last: Float[Array, "4 4"], most: int = 6) -> list[Array]:
-        """Poses of key frames, far from each other, nearest to the last one first."""
+    def _places(self, last: Float[Array, "4 4"]) -> list[Array]:
+        """The last pose, and those of key frames that look elsewhere, nearest first."""
         poses = np.array([keyframe.pose for keyframe in self.keyframes])
-        chosen: list[Array] = []
+        chosen = [last]
         for i in np.argsort(backend.apart(poses, last, self.unit), kind="stable"):
-            if not chosen or backend.apart(np.array(chosen), poses[i], self.unit).min() > 0.3:
+            if backend.apart(np.array(chosen), poses[i], self.unit).min() > 0.3:
                 chosen.append(poses[i])
-        return chosen[:most]
+        return chosen[:PLACES]
 
     def _joint(self, keyframes: list[Keyframe], iterations: int) -> tuple[list[Keyframe], Mixture]:
         options = self.options
@@ -185,6 +198,57 @@ class Tracker:
         self.target = Target.of(self.mixture, REACHES, self.unit)
         self.since = 0
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole state; `Tracker.load` goes on from there to the same result."""
+        state: dict[str, Any] = {
+            "options": json.dumps(asdict(self.options)),
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "numbers": np.array([self.unit, self.usual, float(self.since)]),
+            "velocity": self.velocity,
+            "times": np.array(self.times),
+            "base": np.array(self.base, np.int64),
+            "relative": np.array(self.relative).reshape(-1, 4, 4),
+            "lost": np.array(self.lost, bool),
+            "explained": np.array(self.explained),
+            "index": np.array([keyframe.index for keyframe in self.keyframes], np.int64),
+            "poses": np.array([keyframe.pose for keyframe in self.keyframes]).reshape(-1, 4, 4),
+            "sizes": np.array([len(keyframe.cloud) for keyframe in self.keyframes], np.int64),
+            "rows": np.concatenate([keyframe.cloud.rows for keyframe in self.keyframes] or [np.zeros((4, 0))], 1),
+            "order": np.concatenate([keyframe.cloud.order for keyframe in self.keyframes] or [np.zeros(0, np.int64)]),
+        }
+        if self.mixture is not None:
+            state |= {"means": self.mixture.means, "covariances": self.mixture.covariances, "weights": self.mixture.weights}
+            state |= {"outlier_density": np.array(self.mixture.outlier_density)}
+        with atomic(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **state)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Tracker":
+        """The state that `save` wrote."""
+        if not Path(path).is_file():
+            raise InputError(f"{path}: expected the state of a run, found nothing")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                s = {key: file[key] for key in file.files}
+            tracker = cls(TrackOptions(**json.loads(str(s["options"]))))
+            tracker.rng.bit_generator.state = json.loads(str(s["rng"]))
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+            raise InputError(f"{path}: expected the state of a run, found something else ({error})") from None
+        tracker.unit, tracker.usual, tracker.since = float(s["numbers"][0]), float(s["numbers"][1]), int(s["numbers"][2])
+        tracker.velocity, tracker.times, tracker.base = s["velocity"], s["times"].tolist(), s["base"].tolist()
+        tracker.relative, tracker.lost, tracker.explained = list(s["relative"]), s["lost"].tolist(), s["explained"].tolist()
+        cuts = np.cumsum(s["sizes"])[:-1]
+        rows, orders = np.split(s["rows"], cuts, axis=1), np.split(s["order"], cuts)
+        tracker.keyframes = [
+            Keyframe(int(index), Cloud(np.ascontiguousarray(row), order, 3), pose)
+            for index, row, order, pose in zip(s["index"], rows, orders, s["poses"], strict=bool(len(s["index"])))
+        ]
+        if "means" in s:
+            density = float(s["outlier_density"])
+            tracker.mixture = Mixture(s["means"], s["covariances"], s["weights"], density)
+            tracker.target = Target.of(tracker.mixture, REACHES, tracker.unit)
+        return tracker
+
     def result(self) -> Tracked:
         """What is known so far."""
         N = len(self.times)
@@ -197,6 +261,10 @@ class Tracker:
             keyframes=tuple(self.keyframes),
             mixture=self.mixture,
         )
+
+
+def _explained(placed: Placement) -> float:
+    return placed.explained
 
 
 def track(
