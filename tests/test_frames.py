@@ -70,7 +70,7 @@ def test_a_tum_folder_knows_its_camera_and_times(tmp_path):
     expected = depth.points((5 * wall()).astype(np.uint16), depth.PRESETS["freiburg2"], step=2)
     np.testing.assert_array_equal(got[0].points, expected)
     np.testing.assert_array_equal(source[0].points, expected)
-    assert [len(frame) for frame in source.from_frame(3)] == [len(frame) for frame in got[3:]]
+    assert list(source.prepared(lambda i, frame: (i, len(frame)), 3)) == [(i, len(got[i])) for i in (3, 4)]
 
 
 def test_a_camera_is_found_by_name_by_file_or_by_default(tmp_path):

@@ -159,11 +159,11 @@ def test_frames_of_another_place_are_lost(source):
 
 def test_a_saved_state_goes_on_to_the_same_bits(tmp_path, source, tracked):
     tracker = Tracker(FAST)
-    for frame in map(source.read, range(31)):
-        tracker.add(frame)
+    for i in range(31):
+        tracker.add(tracker.prepared(i, source[i]))
     tracker.save(tmp_path / "state.npz")
     other = Tracker.load(tmp_path / "state.npz")
-    for frame in source.from_frame(31):
+    for frame in source.prepared(other.prepared, 31):
         other.add(frame)
     result = other.result()
     np.testing.assert_array_equal(result.poses, tracked.poses)

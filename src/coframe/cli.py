@@ -212,6 +212,8 @@ def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> b
     import signal
     import time
 
+    from coframe.sweeps import quiet_blas
+
     stopped = False
 
     def stop(*_: object) -> None:
@@ -223,10 +225,11 @@ def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> b
     before = signal.signal(signal.SIGINT, stop)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     try:
-        with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        hidden = quiet or not console.is_terminal
+        with quiet_blas(), Progress(*columns, console=console, transient=True, disable=hidden) as progress:
             first, began = len(tracker.times), time.perf_counter()
             task = progress.add_task(f"frame {first} of {len(source)}")
-            for frame in source.from_frame(first):
+            for frame in source.prepared(tracker.prepared, first):
                 step = tracker.add(frame)
                 rate = (step.index + 1 - first) / (time.perf_counter() - began)
                 quality = "lost" if step.lost else f"{step.explained:.0%} explained"

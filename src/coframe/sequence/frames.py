@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -18,6 +19,8 @@ from coframe.arrays import Array
 from coframe.clouds import InputError
 from coframe.depth import Intrinsics
 from coframe.io import clouds as cloud_files
+
+T = TypeVar("T")
 
 RATE = 30.0  # frames per second of sources that carry no times
 NEAR, FAR = 0.3, 4.0  # m: outside, a depth camera's noise is larger than what it shows
@@ -53,12 +56,12 @@ class Frames:
     def __getitem__(self, index: int) -> Frame:
         return self.read(index)
 
-    def from_frame(self, start: int) -> Iterator[Frame]:
-        """The frames from `start` on, read by a thread that is at most `AHEAD` frames ahead."""
-        return _ahead(lambda: map(self.read, range(start, len(self))), AHEAD)
+    def prepared(self, prepare: Callable[[int, Frame], T], start: int = 0) -> Iterator[T]:
+        """What `prepare` makes of the frames from `start` on, in a thread that is at most `AHEAD` frames ahead."""
+        return _ahead(lambda: (prepare(i, self.read(i)) for i in range(start, len(self))), AHEAD)
 
     def __iter__(self) -> Iterator[Frame]:
-        return self.from_frame(0)
+        return self.prepared(lambda _, frame: frame)
 
 
 def open_frames(source: str | os.PathLike[str], *, intrinsics: Intrinsics | str | None = None, step: int = 4) -> Frames:
@@ -239,12 +242,12 @@ def read_intrinsics(path: str | os.PathLike[str]) -> Intrinsics:
     return camera
 
 
-def _ahead(source: Callable[[], Iterator[Frame]], limit: int) -> Iterator[Frame]:
+def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Iterator[T]:
     """The items of an iterator that runs in a thread, at most `limit` ahead; its exceptions are raised here, in their place."""
-    waiting: queue.Queue[Frame | BaseException | None] = queue.Queue(limit)
+    waiting: queue.Queue[T | BaseException | None] = queue.Queue(limit)
     stop = threading.Event()
 
-    def put(item: Frame | BaseException | None) -> bool:
+    def put(item: T | BaseException | None) -> bool:
         while not stop.is_set():
             try:
                 waiting.put(item, timeout=0.1)

@@ -62,9 +62,9 @@ class Placement:
     steps: int
 
 
-def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"], threads: int | None = None) -> Placement:
+def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"]) -> Placement:
     """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach."""
-    sweep = Sweep([cloud], threads=threads, tolerance=TOLERANCE)
+    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)  # too little work to share; the other cores read ahead
     D = cloud.dimension
     visibility, explained, taken = None, 0.0, 0
     for number, level in enumerate(target.levels):

@@ -8,7 +8,7 @@ back. Frames are remembered relative to their key frame and follow when it moves
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from coframe.io.files import atomic
 from coframe.mixture import Mixture
 from coframe.sequence import backend, frames, frontend
 from coframe.sequence.backend import Keyframe
-from coframe.sequence.frames import Frame
+from coframe.sequence.frames import Frame, Frames
 from coframe.sequence.frontend import Placement, Target
 from coframe.sweeps import quiet_blas
 from coframe.trajectory import Trajectory
@@ -56,6 +56,15 @@ class TrackOptions:
         for name in ("points", "components", "every", "window"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected a whole number of at least 1, found {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is used of a frame."""
+
+    time: float
+    cloud: Cloud | None  # None where the frame shows too little
+    extent: float
 
 
 @dataclass(frozen=True)
@@ -119,19 +128,22 @@ class Tracker:
         """Of a frame, as its key frame lies now."""
         return self.keyframes[self.base[index]].pose @ self.relative[index] if self.keyframes else np.eye(4)
 
-    def add(self, frame: Frame) -> Progress:
-        """The next frame."""
-        with quiet_blas():
-            return self._add(frame)
+    def prepared(self, index: int, frame: Frame) -> Prepared:
+        """Points drawn from a frame. It depends on nothing that was tracked, so that it may be done ahead."""
+        if len(frame) < LEAST_POINTS:
+            return Prepared(frame.time, None, 0.0)
+        rng = np.random.default_rng([self.options.seed, index])
+        some = frames.by_surface(frame, self.options.points, rng, balance=BALANCE)
+        return Prepared(frame.time, Cloud.of(some.points, some.weights / some.weights.mean()), extent(some.points))
 
-    def _add(self, frame: Frame) -> Progress:
-        empty = len(frame) < LEAST_POINTS
-        cloud = None if empty else self._cloud(frame)
+    def add(self, frame: Prepared) -> Progress:
+        """The next frame."""
+        cloud = frame.cloud
         last = self.pose(len(self.times) - 1) if self.times else np.eye(4)
         if cloud is None:
             placed, lost = Placement(last, 0.0, 0), True
         elif self.target is None:
-            self.unit = extent(frame.points)
+            self.unit = frame.extent
             placed, lost = Placement(last, 1.0, 0), False
         else:
             placed, lost = self._placed(cloud, last)
@@ -150,14 +162,10 @@ class Tracker:
             self.usual += 0.1 * (placed.explained - self.usual)
         return Progress(len(self.times) - 1, frame.time, pose, placed.explained, lost, len(self.keyframes))
 
-    def _cloud(self, frame: Frame) -> Cloud:
-        some = frames.by_surface(frame, self.options.points, self.rng, balance=BALANCE)
-        return Cloud.of(some.points, some.weights / some.weights.mean())
-
     def _placed(self, cloud: Cloud, last: Float[Array, "4 4"]) -> tuple[Placement, bool]:
         """The frame against the model: from a constant velocity, from standing still, and after a loss from farther away."""
         assert self.target is not None
-        placed = frontend.place(self.target, cloud, last @ self.velocity, self.options.threads)
+        placed = frontend.place(self.target, cloud, last @ self.velocity)
         if placed.explained >= LOST * self.usual and not self.lost[-1]:
             return placed, False
         if not self.lost[-1] or placed.explained < FOUND * self.usual:
@@ -172,8 +180,8 @@ class Tracker:
             near = [self.keyframes[i] for i in backend.window(self.keyframes, pose, self.options.window, self.unit)]
             target = Target.of(self._joint(near, 0)[1], FAR_REACHES, self.unit)
             glances = [pose @ geometry.pose(geometry.exp_rotation(turn), np.zeros(3)) for turn in GLANCES]
-            rough = max((frontend.place(target, few, glance, self.options.threads) for glance in glances), key=_explained)
-            best = max(best, frontend.place(target, cloud, rough.pose, self.options.threads), key=_explained)
+            rough = max((frontend.place(target, few, glance) for glance in glances), key=_explained)
+            best = max(best, frontend.place(target, cloud, rough.pose), key=_explained)
         return best
 
     def _places(self, last: Float[Array, "4 4"]) -> list[Array]:
@@ -267,8 +275,9 @@ def _explained(placed: Placement) -> float:
     return placed.explained
 
 
+@quiet_blas()
 def track(
-    source: Iterable[Frame],
+    source: Frames,
     *,
     options: TrackOptions | None = None,
     on_frame: Callable[[Progress], bool | None] = lambda progress: False,
@@ -281,7 +290,7 @@ def track(
     >>> path.poses, path.lost
     """
     tracker = Tracker(TrackOptions() if options is None else options)
-    for frame in source:
+    for frame in source.prepared(tracker.prepared):
         if on_frame(tracker.add(frame)):
             break
     return tracker.result()
