@@ -37,6 +37,7 @@ LOST = 0.4  # of the usual share: a frame that the model explains less than that
 FOUND = 0.8  # of the usual share: what comes back after a loss must fit nearly as well as what was tracked
 GLANCES = 0.35 * np.array([[0, 0, 0], [0, 1, 0], [0, -1, 0], [1, 0, 0], [-1, 0, 0]])  # rad: where a lost sensor may have turned
 PLACES = 4  # of the path, where a lost sensor is looked for
+FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
 BALANCE = 0.7  # see `frames.by_surface`
 
 
@@ -150,7 +151,8 @@ class Tracker:
         self.velocity = np.eye(4) if lost or not self.times or self.lost[-1] else geometry.inverse(last) @ placed.pose
         pose = last if lost else placed.pose
         self.since += 1
-        if cloud is not None and not lost and (not self.keyframes or self.since >= self.options.every):
+        due = self.since >= self.options.every or len(self.keyframes) < FIRST
+        if cloud is not None and not lost and due:
             self._keyframe(cloud, pose)
             pose = self.keyframes[-1].pose
         self.times.append(frame.time)
