@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from coframe import geometry, schedule
 from coframe.arrays import Array
@@ -18,6 +18,8 @@ from coframe.sweeps import Sweep
 TOLERANCE = 1e-4  # posterior mass that the kernels may skip
 STEPS = 2  # of a reach before the next
 MOST_STEPS = 12
+CELL = 0.05  # rad
+IN_FRONT = 0.9  # of the distance of what was seen: nearer than that, it would have been hidden
 NEARLY, SETTLED = 1e-3, 2e-4  # of the unit: a step below the first ends a reach, one below the second ends the last
 
 
@@ -62,14 +64,14 @@ class Placement:
     steps: int
 
 
-def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"]) -> Placement:
+def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"], steps: int = MOST_STEPS) -> Placement:
     """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach."""
     sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)  # too little work to share; the other cores read ahead
     D = cloud.dimension
     visibility, explained, taken = None, 0.0, 0
     for number, level in enumerate(target.levels):
         last = number == len(target.levels) - 1
-        for _ in range(MOST_STEPS - taken if last else STEPS):
+        for _ in range(steps - taken if last else STEPS):
             moments, _ = sweep.moments(pose[None], replace(level.mixture, visibility=visibility), full=True)
             step = _step(moments[0], level.precisions)
             moved = geometry.exp(step) @ pose
@@ -81,6 +83,29 @@ def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"]) -> Placemen
             if length < (SETTLED if last else NEARLY):
                 break
     return Placement(pose, explained, taken)
+
+
+def seen_through(frame: Float[Array, "N 3"], scene: Float[Array, "S 3"], pose: Float[Array, "4 4"]) -> float:
+    """The share of the scene in the frame's view that should hide what the frame saw: a pose cannot be right where it is large.
+
+    frame: points in the sensor's own frame, the sensor at the origin. Directions are told apart by `CELL`.
+    """
+    cells, distance = _directions(frame)
+    others, reach = _directions(geometry.transform(geometry.inverse(pose), scene))
+    order = np.lexsort((distance, cells))
+    names, first = np.unique(cells[order], return_index=True)
+    nearest = distance[order][first]
+    place = np.minimum(np.searchsorted(names, others), len(names) - 1)
+    looked_at = names[place] == others
+    return float((reach < IN_FRONT * nearest[place])[looked_at].sum() / max(looked_at.sum(), 1))
+
+
+def _directions(points: Float[Array, "N 3"]) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The cell of each direction from the origin, as one number, and the distances."""
+    x, y, z = points.T
+    azimuth, elevation = np.arctan2(x, z), np.arctan2(y, np.hypot(x, z))
+    cells = np.floor(azimuth / CELL).astype(np.int64) * 1000 + np.floor(elevation / CELL).astype(np.int64)
+    return cells, np.linalg.norm(points, axis=1)
 
 
 def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:

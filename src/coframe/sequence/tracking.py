@@ -9,7 +9,7 @@ back. Frames are remembered relative to their key frame and follow when it moves
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -33,10 +33,15 @@ from coframe.trajectory import Trajectory
 REACHES = (0.025, 0.008, 0.004)  # of the unit: how far off a frame may be, then nearer
 FAR_REACHES = (0.1, 0.04, *REACHES)  # after a loss
 LEAST_POINTS = 200  # a frame with fewer shows nothing
-LOST = 0.4  # of the usual share: a frame that the model explains less than that is lost
-FOUND = 0.8  # of the usual share: what comes back after a loss must fit nearly as well as what was tracked
-GLANCES = 0.35 * np.array([[0, 0, 0], [0, 1, 0], [0, -1, 0], [1, 0, 0], [-1, 0, 0]])  # rad: where a lost sensor may have turned
+LOST = 0.6  # of the usual share: a frame that the model explains less than that is lost
+FOUND = 0.65  # of the usual share: what comes back after a loss must be explained better than what is merely not lost,
+RIVAL = 1.15  # and so much better than in any other place
+TURN, SHIFT = 0.3, 0.12  # rad, and of the unit: how a lost sensor may have moved, in either direction of each axis
+GAP = 5.0  # times the usual time between frames: the sensor has moved on unseen
 PLACES = 4  # of the path, where a lost sensor is looked for
+HOPES = 5  # of a place, that are looked at closely
+GLIMPSE = 300  # points for a first look
+DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
 FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
 BALANCE = 0.7  # see `frames.by_surface`
 
@@ -147,7 +152,7 @@ class Tracker:
             self.unit = frame.extent
             placed, lost = Placement(last, 1.0, 0), False
         else:
-            placed, lost = self._placed(cloud, last)
+            placed, lost = self._placed(cloud, last, self._gap(frame.time))
         self.velocity = np.eye(4) if lost or not self.times or self.lost[-1] else geometry.inverse(last) @ placed.pose
         pose = last if lost else placed.pose
         self.since += 1
@@ -164,27 +169,45 @@ class Tracker:
             self.usual += 0.1 * (placed.explained - self.usual)
         return Progress(len(self.times) - 1, frame.time, pose, placed.explained, lost, len(self.keyframes))
 
-    def _placed(self, cloud: Cloud, last: Float[Array, "4 4"]) -> tuple[Placement, bool]:
-        """The frame against the model: from a constant velocity, from standing still, and after a loss from farther away."""
+    def _placed(self, cloud: Cloud, last: Float[Array, "4 4"], gap: bool) -> tuple[Placement, bool]:
+        """The frame against the model, from a constant velocity; if that is no good, after a loss or a gap, from all over."""
         assert self.target is not None
-        placed = frontend.place(self.target, cloud, last @ self.velocity)
-        if placed.explained >= LOST * self.usual and not self.lost[-1]:
-            return placed, False
-        if not self.lost[-1] or placed.explained < FOUND * self.usual:
-            placed = self._searched(cloud, last)
-        return placed, placed.explained < FOUND * self.usual
+        if not self.lost[-1] and not gap:
+            placed = frontend.place(self.target, cloud, last @ self.velocity)
+            if placed.explained >= LOST * self.usual:
+                return placed, False
+        found = sorted(self._searched(cloud, last), key=lambda each: -each.explained)
+        best = found[0]
+        others = [each for each in found if backend.apart(each.pose[None], best.pose, self.unit)[0] > DIFFERENT]
+        rival = max((each.explained for each in others), default=0.0)
+        return best, best.explained < max(FOUND * self.usual, RIVAL * rival)
 
-    def _searched(self, cloud: Cloud, last: Float[Array, "4 4"]) -> Placement:
-        """The best placement from a far reach: from where the sensor was last, and from all over its path, turned a little."""
-        (few,) = schedule.fewer([cloud], self.options.points // 3, self.rng)
-        best = Placement(last, 0.0, 0)
-        for pose in self._places(last):
+    def _gap(self, time: float) -> bool:
+        """Whether frames are missing before this time."""
+        return len(self.times) > 2 and time - self.times[-1] > GAP * float(np.median(np.diff(self.times[-20:])))
+
+    def _searched(self, cloud: Cloud, last: Float[Array, "4 4"]) -> list[Placement]:
+        """Placements from a far reach: from where the sensor was last, turned and shifted, and from other parts of its path."""
+        (few,) = schedule.fewer([cloud], GLIMPSE, self.rng)
+        found = []
+        for number, pose in enumerate(self._places(last)):
             near = [self.keyframes[i] for i in backend.window(self.keyframes, pose, self.options.window, self.unit)]
-            target = Target.of(self._joint(near, 0)[1], FAR_REACHES, self.unit)
-            glances = [pose @ geometry.pose(geometry.exp_rotation(turn), np.zeros(3)) for turn in GLANCES]
-            rough = max((frontend.place(target, few, glance) for glance in glances), key=_explained)
-            best = max(best, frontend.place(target, cloud, rough.pose), key=_explained)
-        return best
+            mixture = self._joint(near, 0)[1]
+            rough, fine = Target.of(mixture, FAR_REACHES[:2], self.unit), Target.of(mixture, FAR_REACHES[1:], self.unit)
+            starts = [pose @ motion for motion in self._motions(shifts=number == 0)]
+            hopes = sorted((frontend.place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained)
+            seen = np.concatenate([keyframe.points for keyframe in near])
+            for hope in hopes[:HOPES]:
+                placed = frontend.place(fine, cloud, hope.pose)
+                through = frontend.seen_through(cloud.points, seen, placed.pose)
+                found.append(replace(placed, explained=placed.explained * (1 - through)))
+        return found
+
+    def _motions(self, *, shifts: bool) -> list[Array]:
+        """How a sensor may have moved unseen, in its own frame."""
+        directions = np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
+        places = SHIFT * self.unit * (directions if shifts else directions[:1])
+        return [geometry.exp(np.concatenate([TURN * turn, shift])) for turn in directions for shift in places]
 
     def _places(self, last: Float[Array, "4 4"]) -> list[Array]:
         """The last pose, and those of key frames that look elsewhere, nearest first."""
@@ -271,10 +294,6 @@ class Tracker:
             keyframes=tuple(self.keyframes),
             mixture=self.mixture,
         )
-
-
-def _explained(placed: Placement) -> float:
-    return placed.explained
 
 
 @quiet_blas()
