@@ -185,3 +185,23 @@ def batch(V, mu, *, sigma=None, R=None, t=None, gamma=None, epsilon2=1e-6, Q, up
         if update_priors:
             p = priors(a, gamma)
     return np.array(R), np.array(t), mu, sigma, p, np.array(log_likelihoods)
+
+
+def incremental(V, R, t, mu, sigma, p, c, past_alpha, v, R_m, t_m, *, gamma, epsilon2=1e-6, Q, update_priors=False):
+    """Algorithm 2, with the updates of means, variances and priors as sums over all points of all sets.
+
+    V, R, t and past_alpha are the registered sets, their poses and their posteriors, which stay; v is the new set. The
+    posterior has R v + t, where the paper prints R v - t.
+    """
+    K = len(mu)
+    for _ in range(Q):
+        a = alpha(beta([v], [R_m], [t_m], p, mu, sigma), c)[0]
+        L, w = Lambda(a, sigma), W(a, v, K)
+        R_m = rotation(mu.T, L, w)
+        t_m = translation(mu.T, L, w, R_m)
+        sets, turns, shifts, posteriors = [*V, v], [*R, R_m], [*t, t_m], [*past_alpha, a]
+        mu = means(sets, turns, shifts, posteriors, K)
+        sigma = variances(sets, turns, shifts, mu, posteriors, epsilon2)
+        if update_priors:
+            p = priors(posteriors, gamma)
+    return R_m, t_m, mu, sigma, p, a

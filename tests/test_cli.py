@@ -83,6 +83,28 @@ def test_bad_input_is_one_line_and_2(scans: tuple[Path, simulate.Scene], argumen
     assert not (scans[0] / "out").exists()
 
 
+def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.Scene]) -> None:
+    folder, scene = scans
+    assert run("register", "scan0.ply", "scan1.ply", "-q", "-o", "two", cwd=folder).returncode == 0
+    done = run("extend", "two", "scan2.ply", "-o", "three", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "scan2" in done.stdout
+    assert len(coframe.load(folder / "two").clouds) == 2
+    clouds = json.loads((folder / "three/poses.json").read_text())["clouds"]
+    assert [cloud["name"] for cloud in clouds] == ["scan0", "scan1", "scan2"]
+    found = np.array([cloud["pose"] for cloud in clouds])
+    assert metrics.rotation_errors(found, scene.poses).max() < 1
+    for arguments, words in (
+        (["two", "scan1.ply"], ["scan1", "not in two yet"]),
+        (["two", "scan2.ply", "--start", "nowhere"], ["nowhere", "velocity"]),
+        (["absent", "scan2.ply"], ["absent", "state.npz"]),
+    ):
+        done = run("extend", *arguments, cwd=folder)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert all(word in done.stderr for word in words)
+
+
 def test_version_and_help() -> None:
     assert run("--version").stdout == f"coframe {coframe.__version__}\n"
     text = run("--help").stdout

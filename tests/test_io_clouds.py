@@ -367,7 +367,7 @@ def test_depth_images(tmp_path: Path) -> None:
     images = pytest.importorskip("PIL.Image")
     values = np.array([[0, 5000, 10000], [2500, 0, 65535]], np.uint16)
     images.fromarray(values).save(tmp_path / "depth.png")
-    (tmp_path / "intrinsics.json").write_text('{"preset": "tum-fr1"}')
+    (tmp_path / "intrinsics.json").write_text('{"preset": "freiburg1"}')
     expected = depth.points(values, depth.TUM_FR1)
     np.testing.assert_array_equal(cloud_files.read(tmp_path / "depth.png"), expected)
     (tmp_path / "intrinsics.json").unlink()

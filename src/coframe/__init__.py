@@ -11,10 +11,14 @@ from coframe.assess import Verdict
 from coframe.clouds import InputError
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
+from coframe.extend import extend, forget, tidied
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.registration import register
 from coframe.result import Registration, load
+from coframe.sequence.frames import open_frames
+from coframe.sequence.tracking import TrackOptions, track
+from coframe.trajectory import Trajectory
 
 __version__ = version("coframe")
 
@@ -27,13 +31,20 @@ __all__ = [
     "PosePrior",
     "Registration",
     "Status",
+    "TrackOptions",
+    "Trajectory",
     "Verdict",
     "estep",
+    "extend",
+    "forget",
     "load",
     "metrics",
+    "open_frames",
     "paper",
     "register",
     "report",
     "simulate",
     "start",
+    "tidied",
+    "track",
 ]

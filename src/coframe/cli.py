@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from coframe import Iteration, Options, Registration, simulate
     from coframe.arrays import Array
+    from coframe.sequence.frames import Frames
+    from coframe.sequence.tracking import Tracker
 
 app = typer.Typer(
     help="Bring many overlapping point clouds into one common frame, jointly.",
@@ -27,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 console = Console()
+CHECKPOINT = 100  # frames of a sequence from one saved state to the next
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
@@ -204,6 +207,154 @@ def export(
 
     for path in write(coframe.load(folder), to, folder, output, clean=clean):
         print(path)
+
+
+@app.command()
+def extend(
+    folder: Annotated[Path, typer.Argument(help="Folder with a result of register or extend.")],
+    files: Annotated[list[Path], typer.Argument(help="One or more clouds to add, in this order.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the result. Default: the same.")] = None,
+    start: Annotated[
+        str, typer.Option(help="Where a cloud starts: previous, velocity, or match (from anywhere).")
+    ] = "previous",
+    poses: Annotated[Path | None, typer.Option(help="Start poses, matched by file name.")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Add clouds to a registration; the ones already there stay where they are.
+
+    Example:  coframe extend out scans/new.ply --start match
+    """
+    import coframe
+    from coframe.clouds import InputError
+    from coframe.io import clouds as cloud_files
+    from coframe.io import poses as pose_files
+
+    result = coframe.load(folder)
+    before = len(result.clouds)
+    clouds = [cloud_files.read(path) for path in files]
+    known = pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
+    options = coframe.Options(seed=seed, threads=threads)
+    for path, cloud, pose in zip(files, clouds, known, strict=True):
+        if path.stem in result.names:
+            raise InputError(f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there")
+        result = coframe.extend(result, cloud, pose, options=options, name=path.stem)
+    result.save(output or folder)
+    if not quiet:
+        console.print(_verdict_table(result))
+        console.print(f"added {len(files)} to {before} clouds; wrote {output or folder}/")
+    if any(verdict.verdict == "failed" for verdict in result.verdicts[before:]):
+        raise typer.Exit(1)
+
+
+@app.command()
+def track(
+    sequence: Annotated[Path, typer.Argument(help="Folder: TUM RGB-D, depth images with intrinsics.json, or clouds.")],
+    output: Output,
+    intrinsics: Annotated[
+        str | None,
+        typer.Option(help="Camera: a JSON file with fx, fy, cx, cy, scale; or freiburg1, freiburg2, freiburg3, kinect."),
+    ] = None,
+    points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = 1500,
+    components: Annotated[int, typer.Option(min=10, help="Gaussians that frames are placed against.")] = 1000,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run in the same folder ended.")] = False,
+    seed: Seed = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Follow a sensor through a depth sequence.
+
+    Example:  coframe track rgbd_dataset_freiburg1_desk -o desk
+    """
+    from coframe.sequence import frames
+    from coframe.sequence.tracking import Tracker, TrackOptions
+
+    camera = frames.read_intrinsics(intrinsics) if intrinsics and Path(intrinsics).suffix == ".json" else intrinsics
+    source = frames.open_frames(sequence, intrinsics=camera)
+    state = output / "state.npz"
+    options = TrackOptions(points=points, components=components, seed=seed, threads=threads)
+    tracker = Tracker.load(state) if resume else Tracker(options)
+    output.mkdir(parents=True, exist_ok=True)
+    stopped = _follow(tracker, source, state, quiet)
+    result = tracker.result()
+    _write_track(output, tracker, source)
+    if not quiet:
+        lost = int(result.lost.sum())
+        console.print(f"{len(result)} of {len(source)} frames, {lost} lost, {len(result.keyframes)} key frames")
+        console.print(f"wrote trajectory.txt, model.ply, merged.ply, track.json and state.npz to {output}/")
+    if stopped:
+        print(f"coframe: interrupted; go on with: coframe track {sequence} -o {output} --resume", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> bool:
+    """Give the tracker all frames; after Ctrl-C the frame at hand is finished first. Returns whether the run was stopped."""
+    import signal
+
+    from coframe.sweeps import quiet_blas
+
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        if stopped:
+            raise KeyboardInterrupt
+        stopped = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    try:
+        hidden = quiet or not console.is_terminal
+        with quiet_blas(), Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+            first, began = len(tracker.times), time.perf_counter()
+            task = progress.add_task(f"frame {first} of {len(source)}")
+            for frame in source.prepared(tracker.prepared, first):
+                step = tracker.add(frame)
+                rate = (step.index + 1 - first) / (time.perf_counter() - began)
+                quality = "lost" if step.lost else f"{step.explained:.0%} explained"
+                progress.update(task, description=f"frame {step.index + 1} of {len(source)}: {rate:.0f} frames/s, {quality}")
+                if (step.index + 1) % CHECKPOINT == 0:
+                    tracker.save(state)
+                if stopped:
+                    break
+    finally:
+        signal.signal(signal.SIGINT, before)
+    tracker.save(state)
+    return stopped
+
+
+def _write_track(output: Path, tracker: "Tracker", source: "Frames") -> None:
+    import json
+    from dataclasses import asdict
+    from importlib.metadata import version
+
+    import numpy as np
+
+    from coframe import trajectory
+    from coframe.io import ply
+    from coframe.io.files import atomic
+
+    result = tracker.result()
+    trajectory.write_tum(output / "trajectory.txt", result.found())
+    if result.keyframes:
+        model = result.model()
+        ply.write(output / "model.ply", model.means, variance=model.variances, weight=model.weights)
+        sizes = [len(keyframe.cloud) for keyframe in result.keyframes]
+        indices = np.array([keyframe.index for keyframe in result.keyframes], "<i4")
+        ply.write(output / "merged.ply", result.merged(), frame=np.repeat(indices, sizes))
+    report = {
+        "format": "coframe-track/1",
+        "frames": len(result),
+        "of": len(source),
+        "lost": [source.names[i] for i in np.flatnonzero(result.lost)],
+        "explained": [round(share, 4) for share in result.explained.tolist()],
+        "keyframes": [keyframe.index for keyframe in result.keyframes],
+        "options": asdict(tracker.options),
+        "version": version("coframe"),
+    }
+    with atomic(output / "track.json") as temporary:
+        temporary.write_text(json.dumps(report, indent=1) + "\n")
 
 
 @app.command()

@@ -151,6 +151,16 @@ class Frames:
             outlier_density=mixture.outlier_density / self.scale**mixture.dimension,
         )
 
+    def enter_moments(self, moments: Moments, origin: Float[Array, " D"]) -> Moments:
+        """Moments of the user's in internal coordinates, traces of second moments or whole ones."""
+        return Moments(
+            (moments.about - origin) / self.scale,
+            moments.mass,
+            moments.first / self.scale,
+            moments.second / self.scale**2,
+            moments.points,
+        )
+
     def leave_moments(self, moments: Moments, origin: Float[Array, " D"]) -> Moments:
         """Internal moments in the user's units, about the user's points."""
         return Moments(

@@ -56,6 +56,22 @@ class Moments:
         """The moments of one cloud of a stack."""
         return Moments(self.about, self.mass[cloud], self.first[cloud], self.second[cloud], np.asarray(self.points[cloud]))
 
+    def with_cloud(self, other: "Moments") -> "Moments":
+        """A stack with one more cloud at its end."""
+        other = other.recentred(self.about)
+        return Moments(
+            self.about,
+            np.concatenate([self.mass, other.mass[None]]),
+            np.concatenate([self.first, other.first[None]]),
+            np.concatenate([self.second, other.second[None]]),
+            np.append(self.points, other.points),
+        )
+
+    def without_cloud(self, cloud: int) -> "Moments":
+        """A stack without one of its clouds."""
+        rest = np.arange(len(self.mass)) != cloud
+        return Moments(self.about, self.mass[rest], self.first[rest], self.second[rest], self.points[rest])
+
     def pooled(self) -> "Moments":
         """The sum over the clouds of a stack, in the order of the clouds."""
         if self.mass.ndim == 1:

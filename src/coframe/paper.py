@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""JRMPC-B as published and as the authors run it, on the same kernels as everything else."""
+"""JRMPC-B and JRMPC-I as published and as the authors run them, on the same kernels as everything else."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,14 @@ from jaxtyping import Float
 
 from coframe import em, geometry, mstep
 from coframe.arrays import Array
-from coframe.clouds import Frames, InputError, as_clouds
-from coframe.em import Iteration
+from coframe.assess import pose_covariance, verdicts
+from coframe.clouds import Frames, InputError, as_clouds, extent
+from coframe.em import Iteration, Status
 from coframe.estep import Cloud
+from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.result import Registration, in_user_units
+from coframe.result import Registration, in_user_units, outlier_probability
 from coframe.start import poses as start_poses
 from coframe.start import scale as start_scale
 from coframe.sweeps import Sweep, quiet_blas
@@ -88,6 +91,151 @@ def batch(
         )
     names = [f"cloud {j}" for j in range(len(clouds))]
     return in_user_units(fit, sweep, clouds, names, frames, origin)
+
+
+@quiet_blas()
+def integrate(
+    result: Registration,
+    cloud: Any,
+    pose: Float[Array, "D1 D1"] | None = None,
+    *,
+    gamma: float | None = None,
+    epsilon: float = 1e-6,
+    iterations: int = 1,
+    update_priors: bool = False,
+    rejected: int = 0,
+    rng: np.random.Generator | None = None,
+    name: str | None = None,
+    threads: int | None = None,
+) -> Registration:
+    """One more cloud in a registration of spheres, whose poses stay as they are (Algorithm 2).
+
+    The past enters as its pooled moments, and each iteration adds those of the new cloud to them: means, variances and
+    priors are exactly those of all points together, the posteriors of the old ones frozen. The paper's own update formulas
+    differ from that by misprints (see docs/method.md).
+
+    pose: where to start; default: the pose of the last cloud. gamma, epsilon: as in `batch`, whose result this continues.
+    rejected: so many components are given up first, degenerate ones (variance epsilon) before others chosen by `rng`, and
+    start anew on points of the new cloud.
+
+    >>> result = coframe.paper.integrate(result, cloud, gamma=0.1)
+    """
+    name = f"cloud {len(result.clouds)}" if name is None else name
+    cloud = as_clouds([result.clouds[-1], cloud], names=[result.names[-1], name])[1]
+    if not result.mixture.spherical:
+        raise InputError("result: expected a mixture of spheres, as from paper.batch, found ellipsoids; use coframe.extend")
+    D = cloud.shape[1]
+    pose = result.poses[-1] if pose is None else np.asarray(pose, float)
+    gamma = 1 / len(result.mixture) if gamma is None else gamma
+
+    frames = Frames(np.median(cloud, axis=0)[None], extent(cloud))
+    origin = result.mixture.means.mean(0)
+    mixture = frames.enter_mixture(result.mixture, origin)
+    stack = frames.enter_moments(result.moments, origin)
+    poses = frames.enter_poses(pose[None], origin)
+    floor = max(epsilon / frames.scale**2, SMALLEST_VARIANCE)
+    inner = Cloud.of(frames.enter([cloud])[0])
+    if rejected:
+        if rng is None:
+            raise InputError("rng: expected a random generator when components are rejected, found none")
+        seeds = geometry.transform(poses[0], inner.restored(inner.points))
+        mixture, stack = _rejected(mixture, stack, seeds, rejected, floor, rng)
+    past = stack.pooled()
+    sweep = Sweep([inner], threads=threads)
+    moments, _ = sweep.moments(poses, mixture, full=True)
+    for _ in range(iterations):
+        new_poses = mstep.poses(moments, poses, mixture)
+        moments = moments.moved(new_poses @ geometry.inverse(poses))
+        poses, both = new_poses, past + moments[0]
+        means = mstep.means(both)
+        variances = mstep.variances(both, means, floor, mixture.variances)
+        weights = mstep.priors(both, gamma) if update_priors else mixture.weights
+        mixture = Mixture.spheres(means, variances, weights, mixture.outlier_density)
+        last, (moments, _) = moments, sweep.moments(poses, mixture, full=True)
+    new = last[0] if iterations else moments[0]  # the moments behind the mixture, or what the old mixture says of the cloud
+    (assignment,) = sweep.assign(poses, mixture)
+    pair = Constraints(fixed=(0,))
+    two = replace(past, mass=past.mass[None], first=past.first[None], second=past.second[None], points=past.points[None])
+    two_poses = np.concatenate([geometry.identity(1, D), poses])
+    covariance = pose_covariance(two.with_cloud(new), mixture, two_poses, pair)[1:]
+    leave = partial(frames.leave_moments, origin=origin)
+    outer = frames.leave_mixture(mixture, origin)
+    moments = leave(stack).with_cloud(leave(new)).recentred(outer.means)
+    return replace(
+        result,
+        clouds=(*result.clouds, cloud),
+        names=(*result.names, name),
+        poses=np.concatenate([result.poses, frames.leave_poses(poses, origin)]),
+        mixture=outer,
+        moments=moments,
+        outlier_probability=(*result.outlier_probability, outlier_probability(assignment, mixture)),
+        labels=(*result.labels, assignment.label),
+        verdicts=verdicts(moments, outer),
+        pose_covariance=np.concatenate([result.pose_covariance, frames.leave_covariance(covariance)]),
+        status=Status.ITERATION_LIMIT,
+    )
+
+
+def incremental(
+    clouds: Iterable[Any],
+    means: Float[Array, "K D"],
+    rng: np.random.Generator,
+    *,
+    variances: Float[Array, " K"] | float | None = None,
+    poses: Float[Array, "M D1 D1"] | None = None,
+    gamma: float | None = None,
+    epsilon: float = 1e-6,
+    first_iterations: int = 50,
+    integrations: int = 1,
+    refinements: int = 30,
+    rejected: int | None = None,
+    update_priors: bool = False,
+    threads: int | None = None,
+) -> Registration:
+    """Joint registration of multiple point clouds, incremental version (JRMPC-I), as in the paper's multi-view experiments.
+
+    The first two clouds are registered by `batch` (first_iterations); then each cloud is added by `integrate` (integrations),
+    with `rejected` components (default K/M) started anew on it, and all clouds so far are refined by `batch` (refinements).
+    With refinements = 0 no old pose changes any more. Start poses: identity rotations, clouds centred on the mean of the
+    means, as in `batch`.
+
+    >>> result = coframe.paper.incremental(clouds, means, rng, poses=start, variances=1e-4)
+    """
+    clouds = as_clouds(clouds)
+    means = np.asarray(means, float)
+    K, M = len(means), len(clouds)
+    start = start_poses.by_centroid(clouds, means.mean(0)) if poses is None else np.asarray(poses, float)
+    given: dict[str, Any] = {"gamma": gamma, "epsilon": epsilon, "update_priors": update_priors, "threads": threads}
+    result = batch(clouds[:2], means, variances=variances, poses=start[:2], iterations=first_iterations, **given)
+    rejected = K // M if rejected is None else rejected
+    for m in range(2, M):
+        result = integrate(result, clouds[m], start[m], iterations=integrations, rejected=rejected, rng=rng, **given)
+        if refinements:
+            model = result.mixture
+            last: dict[str, Any] = {"variances": model.variances, "poses": result.poses, "iterations": refinements}
+            result = batch(clouds[: m + 1], model.means, **last, **given)
+    return result
+
+
+def _rejected(
+    mixture: Mixture, stack: Moments, points: Float[Array, "N D"], count: int, floor: float, rng: np.random.Generator
+) -> tuple[Mixture, Moments]:
+    """Mixture and moments with some components given up and placed on random points of the new cloud instead."""
+    K = len(mixture)
+    if not 0 <= count <= min(K, len(points)):
+        raise InputError(f"rejected: expected 0 to {min(K, len(points))} components, found {count}")
+    degenerate = mixture.variances <= floor * (1 + 1e-9)
+    gone = np.lexsort((rng.random(K), ~degenerate))[:count]
+    kept = np.ones(K, bool)
+    kept[gone] = False
+    means, variances = mixture.means.copy(), mixture.variances.copy()
+    means[gone] = points[rng.choice(len(points), count, replace=False)]
+    variances[gone] = np.median(mixture.variances[kept]) if kept.any() else variances[gone]
+    mass, first, second = (
+        np.where(kept.reshape(1, K, *[1] * (a.ndim - 2)), a, 0.0) for a in (stack.mass, stack.first, stack.second)
+    )
+    stack = Moments(stack.about, mass, first, second, stack.points).recentred(means)
+    return Mixture.spheres(means, variances, mixture.weights, mixture.outlier_density), stack
 
 
 def maximization(

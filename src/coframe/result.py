@@ -290,7 +290,7 @@ def in_user_units(
         poses=poses,
         mixture=mixture,
         moments=moments,
-        outlier_probability=tuple(_outlier_probability(each, fit.mixture) for each in assignments),
+        outlier_probability=tuple(outlier_probability(each, fit.mixture) for each in assignments),
         labels=tuple(each.label for each in assignments),
         verdicts=verdicts(moments, mixture),
         pose_covariance=frames.leave_covariance(covariance),
@@ -299,7 +299,8 @@ def in_user_units(
     )
 
 
-def _outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:
+def outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:
+    """The posterior of the uniform class, per point."""
     if mixture.outlier_density == 0:  # far points have density 0 as well
         return np.zeros(len(assignment.density))
     return mixture.outlier_density / assignment.density

@@ -41,7 +41,7 @@ def read_scan(path: str | os.PathLike[str], intrinsics: depth.Intrinsics | None 
 
 
 def find_intrinsics(path: str | os.PathLike[str]) -> depth.Intrinsics:
-    """The camera of an image, from the nearest intrinsics.json: its five numbers, or `{"preset": "tum-fr1"}`."""
+    """The camera of an image, from the nearest intrinsics.json: its five numbers, or `{"preset": "freiburg1"}`."""
     folder = Path(path).absolute().parent
     for file in (folder / SIDECAR, folder.parent / SIDECAR):
         if file.is_file():

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+"""The front-end: where is the sensor now? One frame against a mixture that stays as it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from coframe import geometry, schedule
+from coframe.arrays import Array
+from coframe.estep import Cloud
+from coframe.joint import DAMPING, LEAST_TANGENT, SLIDE
+from coframe.mixture import Mixture
+from coframe.moments import Moments
+from coframe.sweeps import Sweep
+
+TOLERANCE = 1e-4  # posterior mass that the kernels may skip
+STEPS = 2  # of a reach before the next
+MOST_STEPS = 12
+CELL = 0.05  # rad
+IN_FRONT = 0.9  # of the distance of what was seen: nearer than that, it would have been hidden
+NEARLY, SETTLED = 1e-3, 2e-4  # of the unit: a step below the first ends a reach, one below the second ends the last
+
+
+@dataclass(frozen=True)
+class Level:
+    """The mixture as seen from one reach: every component blurred by it."""
+
+    mixture: Mixture
+    precisions: Float[Array, "K D D"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What frames are placed against: a mixture, from the farthest reach to the nearest."""
+
+    levels: tuple[Level, ...]
+    unit: float  # length of the scene, in the user's units
+
+    @classmethod
+    def of(cls, mixture: Mixture, reaches: Sequence[float], unit: float) -> "Target":
+        """`reaches`: standard deviations that are added to the components, far to near [unit]."""
+        values, axes = np.linalg.eigh(mixture.covariances)
+        soft = np.clip(SLIDE * values[:, :1] / values, LEAST_TANGENT, 1)  # points slide along flat components
+        soft[:, 0] = 1
+        levels = []
+        for reach in reaches:
+            variance = (reach * unit) ** 2
+            wide = replace(mixture, covariances=mixture.covariances + variance * np.eye(mixture.dimension), visibility=None)
+            thinner = np.average(wide.log_peaks - mixture.log_peaks, weights=mixture.weights)
+            wide = replace(wide, outlier_density=mixture.outlier_density * float(np.exp(thinner)))
+            precisions = (axes * (soft / (values + variance))[:, None]) @ np.swapaxes(axes, 1, 2)
+            levels.append(Level(wide, precisions))
+        return cls(tuple(levels), unit)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a frame was found."""
+
+    pose: Float[Array, "D1 D1"]
+    explained: float  # share of the points that the mixture explains
+    steps: int
+
+
+def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"], steps: int = MOST_STEPS) -> Placement:
+    """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach."""
+    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)  # too little work to share; the other cores read ahead
+    D = cloud.dimension
+    visibility, explained, taken = None, 0.0, 0
+    for number, level in enumerate(target.levels):
+        last = number == len(target.levels) - 1
+        for _ in range(steps - taken if last else STEPS):
+            moments, _ = sweep.moments(pose[None], replace(level.mixture, visibility=visibility), full=True)
+            step = _step(moments[0], level.precisions)
+            moved = geometry.exp(step) @ pose
+            # Products of many motions leave the rotations, and a constant velocity doubles the error in every frame.
+            pose = geometry.pose(geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved))
+            visibility, explained = schedule.priors(moments.mass), float(moments.mass.sum() / sweep.points[0])
+            taken += 1
+            length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
+            if length < (SETTLED if last else NEARLY):
+                break
+    return Placement(pose, explained, taken)
+
+
+def seen_through(frame: Float[Array, "N 3"], scene: Float[Array, "S 3"], pose: Float[Array, "4 4"]) -> float:
+    """The share of the scene in the frame's view that should hide what the frame saw: a pose cannot be right where it is large.
+
+    frame: points in the sensor's own frame, the sensor at the origin. Directions are told apart by `CELL`.
+    """
+    cells, distance = _directions(frame)
+    others, reach = _directions(geometry.transform(geometry.inverse(pose), scene))
+    order = np.lexsort((distance, cells))
+    names, first = np.unique(cells[order], return_index=True)
+    nearest = distance[order][first]
+    place = np.minimum(np.searchsorted(names, others), len(names) - 1)
+    looked_at = names[place] == others
+    return float((reach < IN_FRONT * nearest[place])[looked_at].sum() / max(looked_at.sum(), 1))
+
+
+def _directions(points: Float[Array, "N 3"]) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The cell of each direction from the origin, as one number, and the distances."""
+    x, y, z = points.T
+    azimuth, elevation = np.arctan2(x, z), np.arctan2(y, np.hypot(x, z))
+    cells = np.floor(azimuth / CELL).astype(np.int64) * 1000 + np.floor(elevation / CELL).astype(np.int64)
+    return cells, np.linalg.norm(points, axis=1)
+
+
+def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:
+    """The twist (omega, tau) about the origin of one Gauss-Newton step on Q, the means fixed.
+
+    The points of a component share its arm in the matrix, which only shapes the step, but not in the gradient.
+    """
+    seen = moments.mass > 1e-3
+    mass, first, P = moments.mass[seen], moments.first[seen], precisions[seen]
+    D = first.shape[1]
+    arm = moments.about[seen] + first / mass[:, None]
+    J = levers(arm)
+    PJ = mass[:, None, None] * (P @ J)
+    H = J.reshape(-1, J.shape[2]).T @ PJ.reshape(-1, J.shape[2])
+    force = (P @ first[..., None])[..., 0]
+    g = (np.swapaxes(levers(moments.about[seen]), 1, 2) @ force[..., None])[..., 0].sum(0)
+    inner = (moments.second[seen] @ P).sum(0)  # sum over points of y (P y)^T: its torque about the means
+    g[:-D] += (
+        inner[0, 1] - inner[1, 0]
+        if D == 2
+        else [inner[1, 2] - inner[2, 1], inner[2, 0] - inner[0, 2], inner[0, 1] - inner[1, 0]]
+    )
+    return -np.linalg.solve(H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny), g)
+
+
+def levers(arms: Float[Array, "K D"]) -> Float[Array, "K D P"]:
+    """How a twist about the origin moves places: omega x arm + tau."""
+    K, D = arms.shape
+    J = np.zeros((K, D, geometry.degrees_of_freedom(D)))
+    J[:, :, -D:] = np.eye(D)
+    if D == 2:
+        J[:, 0, 0], J[:, 1, 0] = -arms[:, 1], arms[:, 0]
+    else:
+        x, y, z = arms.T
+        J[:, 0, 1], J[:, 0, 2], J[:, 1, 0], J[:, 1, 2], J[:, 2, 0], J[:, 2, 1] = z, -y, -z, x, y, -x
+    return J
