@@ -11,14 +11,16 @@ import coframe
 
 LAYERS = [
     "arrays",
-    "geometry",
+    "geometry start.worker start.doubt",
     "kernels mixture metrics surface simulate",
     "moments",
     "clouds",
     "estep mstep joint io.files",
-    "assess sweeps em io.ply io.poses",
-    "io.clouds",
-    "result start.poses start.means start.scale schedule doors",
+    "assess sweeps em io.ply io.poses start.features",
+    "io.clouds start.verify start.planar",
+    "result start.poses start.means start.scale start.match schedule doors",
+    "start.graph",
+    "start.nothing",
     "paper registration",
     "cli",
 ]

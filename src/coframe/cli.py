@@ -84,8 +84,9 @@ def demo(
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
     scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
-    with _progress(quiet=False) as on_iteration:
-        result = register(scene.clouds, options=Options(seed=seed, threads=threads), on_iteration=on_iteration)
+    with _progress(quiet=False) as (on_iteration, on_pair):
+        settings = Options(seed=seed, threads=threads)
+        result = register(scene.clouds, options=settings, on_iteration=on_iteration, on_pair=on_pair)
     result.save(output)
     console.print(_demo_table(result, scene))
     console.print(f"Wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
@@ -96,16 +97,20 @@ def register(
     files: Annotated[list[Path], typer.Argument(help="Two or more clouds: .ply, .npy, .txt, .xyz, .csv.")],
     output: Output,
     poses: Annotated[
-        Path | None, typer.Option(help="Start poses (coframe-poses/1 JSON), matched by file name. Default: as the clouds lie.")
+        Path | None, typer.Option(help="Start poses (coframe-poses/1 JSON), matched by file name. Default: they are found.")
     ] = None,
+    start: Annotated[
+        str,
+        typer.Option(help="Without --poses: 'identity' takes clouds as they lie, 'match' matches them, 'auto' looks first."),
+    ] = "auto",
     components: Annotated[int, typer.Option(min=1, help="Gaussians of the model.")] = 1000,
     seed: Seed = 0,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Register clouds that lie roughly in place, or whose start poses are known.
+    """Register clouds as they come from the scanner, or from start poses.
 
-    Example:  coframe register scans/*.ply --poses start.json -o out
+    Example:  coframe register scans/*.ply -o out
     """
     import coframe
     from coframe.clouds import as_clouds
@@ -113,14 +118,18 @@ def register(
 
     files = sorted(files, key=lambda path: cloud_files.natural(path.name))
     clouds = as_clouds([cloud_files.read(path) for path in files], names=[str(path) for path in files])
-    start = _start_poses(files, poses) if poses else None
-    options = coframe.Options(components=components, seed=seed, threads=threads)
-    with _progress(quiet) as on_iteration:
+    known = _start_poses(files, poses) if poses else None
+    options = coframe.Options(components=components, start=start, seed=seed, threads=threads)
+    with _progress(quiet) as (on_iteration, on_pair):
         names = [path.stem for path in files]
-        result = coframe.register(clouds, start, options=options, names=names, on_iteration=on_iteration)
+        result = coframe.register(clouds, known, options=options, names=names, on_iteration=on_iteration, on_pair=on_pair)
     result.save(output)
     if not quiet:
         console.print(_verdict_table(result))
+        tried = f", {result.pairs_tried} pairs tried" if result.pairs_tried else ""
+        console.print(f"start: {result.start}{tried}")
+        for warning in result.warnings:
+            console.print(f"warning: {warning}")
         console.print(f"{result.status.value}; wrote poses.json, merged.ply, model.ply and state.npz to {output}/")
     if any(verdict.verdict == "failed" for verdict in result.verdicts):
         raise typer.Exit(1)
@@ -140,8 +149,8 @@ def _start_poses(files: list[Path], path: Path) -> "Array":
 
 
 @contextmanager
-def _progress(quiet: bool) -> "Iterator[Callable[[Iteration], None]]":
-    """A line that shows where the run is; a callback moves it."""
+def _progress(quiet: bool) -> "Iterator[tuple[Callable[[Iteration], None], Callable[[int, int], None]]]":
+    """A line that shows where the run is; callbacks move it, for iterations and for pairs."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task, done = progress.add_task("reading the scene"), 0
@@ -152,7 +161,10 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Iteration], None]]":
             text = f"iteration {done}: log-likelihood {iteration.log_likelihood:.5g}, largest step {iteration.step:.1e}"
             progress.update(task, description=text)
 
-        yield show
+        def show_pair(pair: int, pairs: int) -> None:
+            progress.update(task, description=f"matching: pair {pair} of {pairs}")
+
+        yield show, show_pair
 
 
 def _verdict_table(result: "Registration") -> Table:

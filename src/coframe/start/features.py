@@ -55,7 +55,7 @@ class Scan:
         if kept.sum() > LEAST_NEIGHBOURS and not kept.all():
             points = points[kept]
             tree = cKDTree(points)
-        normals = oriented(points, *_fitted_normals(points, tree))
+        normals = oriented(points, *fitted_normals(points, tree))
         return cls(points, normals, descriptors(points, normals, tree), tree, view(points, normals))
 
 
@@ -96,9 +96,14 @@ def _cells(cloud: Float[Array, "N D"], side: float) -> tuple[Array, int]:
     return index, len(unique)
 
 
-def _fitted_normals(points: Float[Array, "n 3"], tree: cKDTree) -> tuple[Float[Array, "n 3"], Float[Array, " n"]]:
-    """Normals of the planes through the neighbours of each point, of either sign, and how flat the patches are."""
-    source, target = _neighbours(points, tree, NORMAL_RADIUS)
+def fitted_normals(
+    points: Float[Array, "n 3"], tree: cKDTree, *, radius: float = NORMAL_RADIUS, planar: bool = False
+) -> tuple[Float[Array, "n 3"], Float[Array, " n"]]:
+    """Normals of the planes through the neighbours of each point, of either sign, and how rough the patches are.
+
+    `planar`: the points lie in the plane z = 0, and so do the normals of the lines through them.
+    """
+    source, target = _neighbours(points, tree, radius)
     n = len(points)
     d = points[target] - points[source]
     mass = np.bincount(source, minlength=n) + 1.0
@@ -106,6 +111,8 @@ def _fitted_normals(points: Float[Array, "n 3"], tree: cKDTree) -> tuple[Float[A
     second = np.stack(
         [np.bincount(source, d[:, i] * d[:, j], minlength=n) / mass for i in range(3) for j in range(3)], 1
     ).reshape(n, 3, 3)
+    if planar:
+        second[:, 2, 2] = 1e3 * radius**2  # no normal along z
     values, vectors = np.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])
     return vectors[:, :, 0], values[:, 0] / np.maximum(values[:, 1], np.finfo(float).tiny)
 
@@ -116,9 +123,7 @@ def _neighbours(points: Float[Array, "n 3"], tree: cKDTree, radius: float) -> tu
     return np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
 
 
-def oriented(
-    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], roughness: Float[Array, " n"]
-) -> Float[Array, "n 3"]:
+def oriented(points: Float[Array, "n 3"], normals: Float[Array, "n 3"], roughness: Float[Array, " n"]) -> Float[Array, "n 3"]:
     """Normals whose signs agree between neighbours, carried along a tree over the surface that avoids its edges.
 
     The sign of a connected piece is that which makes it bulge: surfaces are seen from outside more often than from inside, and

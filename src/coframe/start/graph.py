@@ -14,7 +14,9 @@ from coframe.arrays import Array
 from coframe.start import verify
 from coframe.start.match import Edge
 
-LEAST_WEIGHT = 60.0  # nats: clouds that do not overlap reach 45 by chance
+LEAST_WEIGHT = 60.0  # nats: clouds that do not overlap reach 45 by chance,
+FULL = 1000  # points, and less where there are fewer points than that,
+FEWEST = 0.25  # but this share of the weight is needed of the smallest cloud
 LEAST_OVERLAP = 0.15
 BROKEN = 8.0  # spacings: a cycle that misses its beginning by more is broken
 LOOSE = 2.0  # spacings: residuals beyond this count less and less
@@ -35,7 +37,12 @@ class Graph:
 
 def accepted(edges: Sequence[Edge]) -> list[Edge]:
     """The edges whose evidence is more than chance gives."""
-    return [edge for edge in edges if edge.best.weight >= LEAST_WEIGHT and edge.best.overlap >= LEAST_OVERLAP]
+    return [edge for edge in edges if edge.best.weight >= least_weight(edge) and edge.best.overlap >= LEAST_OVERLAP]
+
+
+def least_weight(edge: Edge) -> float:
+    """What an edge between scans of this size must weigh."""
+    return LEAST_WEIGHT * float(np.clip(edge.size / FULL, FEWEST, 1))
 
 
 def solved(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> Graph:
@@ -63,7 +70,7 @@ def hypotheses(edges: Sequence[Edge], count: int) -> list[Graph]:
         graphs.append(solved(edges, count, trusted=[rival]))
     for edge in edges:
         for other in edge.others:
-            if other.weight >= max(LEAST_WEIGHT, DOUBT * edge.best.weight):
+            if other.weight >= max(least_weight(edge), DOUBT * edge.best.weight):
                 swapped = replace(edge, best=other, others=(edge.best,))
                 graphs.append(solved([swapped if e is edge else e for e in edges], count, trusted=[swapped]))
     different: list[Graph] = []

@@ -5,6 +5,7 @@ The native matcher (kiss-matcher: pruning by a graph of compatible matches, then
 its own. A crash costs the pair, not the run.
 """
 
+import os
 import subprocess
 import sys
 import threading
@@ -42,6 +43,7 @@ class Edge:
     second: int
     best: Evidence
     others: tuple[Evidence, ...] = ()
+    size: int = 0  # points of the smaller scan
 
 
 class Solver:
@@ -72,8 +74,13 @@ class Solver:
             return []
         if self._process is None:
             command = [sys.executable, str(Path(__file__).with_name("worker.py"))]
+            # On several threads the matcher is slower for a few hundred matches, and not the same from run to run.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         process = self._process
         assert process.stdin is not None
@@ -121,11 +128,13 @@ def edges(
     *,
     threads: int,
     known: Sequence[Float[Array, "4 4"] | None] | None = None,
+    propose: Callable[[Scan, Scan], list[Float[Array, "4 4"]]] | None = None,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
 ) -> tuple[list[Edge], list[Pair]]:
     """Every pair matched and verified, and the pairs that the native matcher crashed on.
 
-    `known` holds a motion for each pair that is to be verified beside those found. The result does not depend on `threads`.
+    `known` holds a motion for each pair that is to be verified beside those found; `propose` finds motions without descriptors.
+    The result does not depend on `threads`.
     """
     guesses = [None] * len(pairs) if known is None else known
     solvers: list[Solver] = []
@@ -133,12 +142,15 @@ def edges(
 
     def edge(pair: Pair, guess: Float[Array, "4 4"] | None) -> Edge | None:
         nonlocal done
-        if not hasattr(local, "solver"):
-            local.solver = Solver()
-            with lock:
-                solvers.append(local.solver)
         a, b = scans[pair[0]], scans[pair[1]]
-        motions = local.solver.motions(*matched(a, b))
+        if propose is not None:
+            motions: list[Float[Array, "4 4"]] | None = propose(a, b)
+        else:
+            if not hasattr(local, "solver"):
+                local.solver = Solver()
+                with lock:
+                    solvers.append(local.solver)
+            motions = local.solver.motions(*matched(a, b))
         tried = ([] if guess is None else [guess]) + (motions or [])
         weighed = _different([verify.verify(a, b, motion) for motion in tried])
         with lock:
@@ -146,7 +158,7 @@ def edges(
             on_pair(done, len(pairs))
         if not weighed:
             return None if motions is None else Edge(*pair, verify.NOTHING)
-        return Edge(*pair, weighed[0], tuple(weighed[1:]))
+        return Edge(*pair, weighed[0], tuple(weighed[1:]), min(len(a), len(b)))
 
     try:
         with ThreadPoolExecutor(max(1, threads)) as pool:

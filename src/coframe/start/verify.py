@@ -23,6 +23,7 @@ LEAST_POINTS = 20  # that a motion is fitted to
 ROUGH = 700  # points that the first steps use
 WORTH = 0.1  # share of points with a neighbour after these: with less, a motion is given up
 CONTRADICTED = 4.0  # how much a floating point counts against, beside one that lies on the surface
+BY_CHANCE = 0.4  # overlap that unrelated surfaces reach
 SAME = 5.0  # spacings: motions that differ by less are the same
 RADIUS = 20.0  # spacings from the centre at which motions are compared
 
@@ -40,9 +41,13 @@ class Evidence:
 
     @property
     def weight(self) -> float:
-        """Evidence in nats: how much more likely the distances are than those between unrelated surfaces, which are uniform."""
-        sharper = np.log(2 * CLOSE / (np.sqrt(2 * np.pi * np.e) * max(self.residual, 0.02)))
-        return float(self.common * max(sharper, 0.0) * max(0.0, 1.0 - CONTRADICTED * self.conflict))
+        """Evidence in nats: how much more likely the distances are than those between unrelated surfaces, which are uniform.
+
+        Noise blunts the distances, but not the overlap: more of it than unrelated surfaces have counts, too.
+        """
+        sharper = max(0.0, float(np.log(2 * CLOSE / (np.sqrt(2 * np.pi * np.e) * max(self.residual, 0.02)))))
+        larger = max(0.0, self.overlap - BY_CHANCE)
+        return self.common * (sharper + larger) * max(0.0, 1.0 - CONTRADICTED * self.conflict)
 
 
 NOTHING = Evidence(np.eye(4), overlap=0.0, common=0.0, conflict=0.0, residual=CLOSE, stiffness=0.0)
@@ -143,7 +148,10 @@ def _held(
     spread = max(float(np.sqrt((arms**2).sum(1).mean())), 1e-9)
     normals = b.normals[j[kept]]
     J = np.concatenate([np.cross(arms / spread, normals), normals], 1)
-    values, vectors = np.linalg.eigh(J.T @ J / len(J))
+    H = J.T @ J / len(J)
+    if not a.points[:, 2].any():  # in the plane: what it cannot do is not soft
+        H[[0, 1, 5], [0, 1, 5]] = 1.0
+    values, vectors = np.linalg.eigh(H)
     return values, vectors, spread, centre
 
 
