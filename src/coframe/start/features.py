@@ -111,6 +111,7 @@ def fitted_normals(
     second = np.stack(
         [np.bincount(source, d[:, i] * d[:, j], minlength=n) / mass for i in range(3) for j in range(3)], 1
     ).reshape(n, 3, 3)
+    second += 1e-6 * np.diag([1.0, 2.0, 3.0])  # a patch along a line gets a normal that does not hang on the last bit
     if planar:
         second[:, 2, 2] = 1e3 * radius**2  # no normal along z
     values, vectors = np.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])

@@ -18,11 +18,13 @@ LEAST_WEIGHT = 60.0  # nats: clouds that do not overlap reach 45 by chance,
 FULL = 1000  # points, and less where there are fewer points than that,
 FEWEST = 0.25  # but this share of the weight is needed of the smallest cloud
 LEAST_OVERLAP = 0.15
+CLEAR = 0.25  # of the weight of an edge's best motion: by so much the next must fall behind
+FIRM = 0.008  # stiffness: what has less can slide (spheres and planes have below 0.003)
 BROKEN = 8.0  # spacings: a cycle that misses its beginning by more is broken
 LOOSE = 2.0  # spacings: residuals beyond this count less and less
 SWEEPS = 20  # of the averaging
 DOUBT = 0.5  # of the weight of the edges it contradicts: with more, an edge makes a hypothesis of its own
-MOST_HYPOTHESES = 3
+MOST_HYPOTHESES, MOST_RIVALS = 3, 8
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,50 @@ def accepted(edges: Sequence[Edge]) -> list[Edge]:
     return [edge for edge in edges if edge.best.weight >= least_weight(edge) and edge.best.overlap >= LEAST_OVERLAP]
 
 
+def unambiguous(edges: Sequence[Edge]) -> list[Edge]:
+    """The edges for whose motion there is clearly more evidence than for any other, and which cannot slide."""
+    return [
+        edge
+        for edge in accepted(edges)
+        if edge.margin >= max(least_weight(edge), CLEAR * edge.best.weight) and edge.best.stiffness >= FIRM
+    ]
+
+
 def least_weight(edge: Edge) -> float:
     """What an edge between scans of this size must weigh."""
     return LEAST_WEIGHT * float(np.clip(edge.size / FULL, FEWEST, 1))
 
 
+def decided(edges: Sequence[Edge], count: int) -> tuple[list[Graph], tuple[tuple[int, ...], ...]]:
+    """Hypotheses about the graph, best first, and the groups that unambiguous edges hold together.
+
+    Other edges are used only where these leave several groups; what they add is a guess.
+    """
+    sure = unambiguous(edges)
+    graphs = hypotheses(sure, count)
+    if len(graphs[0].groups) == 1:
+        return graphs, graphs[0].groups
+    return hypotheses(accepted(edges), count, trusted=graphs[0].edges), graphs[0].groups
+
+
 def solved(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> Graph:
-    """The graph of accepted edges. `trusted` edges come before all others, whatever their weight."""
+    """The graph of accepted edges. `trusted` edges come before all others, whatever their weight.
+
+    Without any, an edge that had to be dropped is tried as one, and kept where more evidence agrees with it than without it.
+    """
+    best = _settled(edges, count, trusted)
+    for rival in [] if trusted else sorted(best.dropped, key=lambda edge: -edge.best.weight)[:MOST_RIVALS]:
+        other = _settled(edges, count, [rival])
+        if _agreed(other) > _agreed(best):
+            best = other
+    return best
+
+
+def _agreed(graph: Graph) -> float:
+    return sum(edge.best.weight for edge in graph.edges)
+
+
+def _settled(edges: Sequence[Edge], count: int, trusted: Sequence[Edge]) -> Graph:
     weights = np.array([edge.best.weight for edge in edges])
     if len(edges):
         certain = np.array([any(edge is other for other in trusted) for edge in edges])
@@ -62,17 +101,17 @@ def solved(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> G
     return Graph(poses, tuple(groups), tuple(kept), tuple(edge for edge in edges if not any(edge is k for k in kept)))
 
 
-def hypotheses(edges: Sequence[Edge], count: int) -> list[Graph]:
+def hypotheses(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> list[Graph]:
     """The best graph, and others that trust an edge which it had to drop, or an edge's other motion that is nearly as good."""
-    graphs = [solved(edges, count)]
+    graphs = [solved(edges, count, trusted)]
     rivals = [edge for edge in graphs[0].dropped if edge.best.weight >= DOUBT * _weakest(graphs[0], edge)]
     for rival in sorted(rivals, key=lambda edge: -edge.best.weight):
-        graphs.append(solved(edges, count, trusted=[rival]))
-    for edge in edges:
+        graphs.append(solved(edges, count, trusted=[*trusted, rival]))
+    for edge in (e for e in edges if not any(e is sure for sure in trusted)):
         for other in edge.others:
             if other.weight >= max(least_weight(edge), DOUBT * edge.best.weight):
                 swapped = replace(edge, best=other, others=(edge.best,))
-                graphs.append(solved([swapped if e is edge else e for e in edges], count, trusted=[swapped]))
+                graphs.append(solved([swapped if e is edge else e for e in edges], count, trusted=[*trusted, swapped]))
     different: list[Graph] = []
     for graph in graphs:
         if len(different) < MOST_HYPOTHESES and all(not _same(graph, other) for other in different):

@@ -45,6 +45,11 @@ class Edge:
     others: tuple[Evidence, ...] = ()
     size: int = 0  # points of the smaller scan
 
+    @property
+    def margin(self) -> float:
+        """How much more evidence there is for the best motion than for any other that was found, in nats."""
+        return self.best.weight - max((other.weight for other in self.others), default=0.0)
+
 
 class Solver:
     """One native matcher in a process of its own, which is replaced when it dies."""
@@ -152,13 +157,11 @@ def edges(
                     solvers.append(local.solver)
             motions = local.solver.motions(*matched(a, b))
         tried = ([] if guess is None else [guess]) + (motions or [])
-        weighed = _different([verify.verify(a, b, motion) for motion in tried])
+        found_edge = weighed(a, b, pair, tried)
         with lock:
             done += 1
             on_pair(done, len(pairs))
-        if not weighed:
-            return None if motions is None else Edge(*pair, verify.NOTHING)
-        return Edge(*pair, weighed[0], tuple(weighed[1:]), min(len(a), len(b)))
+        return None if motions is None and found_edge.best is verify.NOTHING else found_edge
 
     try:
         with ThreadPoolExecutor(max(1, threads)) as pool:
@@ -168,6 +171,16 @@ def edges(
             solver.close()
     crashed = [pair for pair, edge_found in zip(pairs, found, strict=True) if edge_found is None]
     return [edge_found for edge_found in found if edge_found is not None], crashed
+
+
+def weighed(a: Scan, b: Scan, pair: Pair, motions: Sequence[Float[Array, "4 4"]]) -> Edge:
+    """The edge of two scans: each motion verified, and where the best of them can slide, what lies along the way."""
+    found = _different([verify.verify(a, b, motion) for motion in motions])
+    if found and found[0].weight > 0 and found[0].stiffness < verify.SOFT:
+        found = _different([*found, *verify.slides(a, b, found[0].motion)])
+    if not found:
+        return Edge(*pair, verify.NOTHING)
+    return Edge(*pair, found[0], tuple(found[1:]), min(len(a), len(b)))
 
 
 def _different(found: list[Evidence]) -> list[Evidence]:

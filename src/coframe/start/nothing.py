@@ -25,10 +25,8 @@ POINTS = {
     3: (2000, 500),
 }  # of a scan, by dimension; fewer where these connect too little: means of more are less noisy
 GRID = 2.0**-10  # poses are rounded to this, in radians and extents: no rounding of the input shows through
-SLIDE = 0.02  # stiffness below which it is tried whether a cloud can slide
-SLIDES = (6.0, 15.0)  # spacings: how far
-AS_GOOD = 0.8  # of the weight of the best motion: an alternative
-NEARBY = 12.0  # spacings: a motion that leaves clouds about where they lie
+AS_GOOD = 0.5  # of the weight of the best motion: an alternative
+NEARBY = 15.0  # spacings: a cloud that is no farther than this from where it belongs lies about in place
 LEFT = 0.5  # of the weight of an edge: with less, a fit has lost it
 AS_THEY_LIE, MATCHED, GIVEN = "as they lie", "matched", "given"
 
@@ -130,10 +128,10 @@ def _attempted(
     guesses = [geometry.inverse(lying[b]) @ lying[a] for a, b in pairs]
     if look:
         with ThreadPoolExecutor(max(1, threads)) as pool:
-            found = list(pool.map(lambda pair, guess: _weighed(scans, pair, guess), pairs, guesses))
-        settled = graph.solved(graph.accepted(found), M)
-        if len(settled.groups) == 1:
-            doubts = _doubts(settled, prepared)
+            found = list(pool.map(lambda pair, guess: _as_it_lies(scans, pair, guess), pairs, guesses))
+        (settled, *_), sure = graph.decided(found, M)
+        if len(settled.groups) == 1 and _in_place(settled, lying):
+            doubts = _doubts(settled, sure, prepared)
             return Start((as_given,), settled.groups, AS_THEY_LIE, 0, (), doubts, settled, prepared)
     if D == 3:
         match.available()
@@ -141,14 +139,14 @@ def _attempted(
     known = guesses if look else None
     edges, crashed = match.edges(scans, pairs, threads=threads, known=known, propose=propose, on_pair=on_pair)
     tried = len(pairs)
-    graphs = graph.hypotheses(graph.accepted(edges), M)
+    graphs, sure = graph.decided(edges, M)
     if len(graphs[0].groups) > 1:
         more, dead, extra = _between(scans, graphs[0], rng, threads, propose, on_pair)
         edges, crashed, tried = [*_without(edges, more), *more], [*crashed, *dead], tried + extra
-        graphs = graph.hypotheses(graph.accepted(edges), M)
+        graphs, sure = graph.decided(edges, M)
     groups = graphs[0].groups
     if look and len(groups) > 1 and len(groups[0]) > M / 2 and _in_place(graphs[0], lying):
-        doubts = _doubts(graphs[0], prepared)
+        doubts = _doubts(graphs[0], sure, prepared)
         return Start((as_given,), (tuple(range(M)),), AS_THEY_LIE, tried, tuple(crashed), doubts, graphs[0], prepared)
     if len(groups) == M:
         reason = "no other cloud could be matched with it; it was taken as it lies"
@@ -161,16 +159,23 @@ def _attempted(
         MATCHED,
         tried,
         tuple(crashed),
-        _doubts(graphs[0], prepared),
+        _doubts(graphs[0], sure, prepared),
         graphs[0],
         prepared,
     )
 
 
 def _in_place(settled: Graph, lying: Float[Array, "M 4 4"]) -> bool:
-    """Whether every edge was found close to where the clouds lie: then those that it does not reach may lie well, too."""
-    motions = [geometry.inverse(lying[edge.second]) @ lying[edge.first] for edge in settled.edges]
-    return all(verify.apart(motion, edge.best.motion) < NEARBY for motion, edge in zip(motions, settled.edges, strict=True))
+    """Whether the clouds of the largest group lie, all relative to all, about where their edges put them.
+
+    Edges alone do not tell: scans from a turntable lie on top of each other, neighbours not far from where they belong, and yet
+    the way around leads to the other side.
+    """
+    group = list(settled.groups[0])
+    found, given = geometry.inverse(settled.poses[group]), geometry.inverse(lying[group])
+    return all(
+        verify.apart(found[i] @ settled.poses[j], given[i] @ lying[j]) < NEARBY for i in range(len(group)) for j in group[:i]
+    )
 
 
 def contradicted(begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[int]) -> tuple[Doubt, ...]:
@@ -196,9 +201,8 @@ def contradicted(begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[i
     return tuple(Doubt(int(j), reason) for j in np.flatnonzero(lost > 0.5 * held))
 
 
-def _weighed(scans: Sequence[Scan], pair: Pair, guess: Float[Array, "4 4"]) -> Edge:
-    a, b = scans[pair[0]], scans[pair[1]]
-    return Edge(*pair, verify.verify(a, b, guess), size=min(len(a), len(b)))
+def _as_it_lies(scans: Sequence[Scan], pair: Pair, guess: Float[Array, "4 4"]) -> Edge:
+    return match.weighed(scans[pair[0]], scans[pair[1]], pair, [guess])
 
 
 def _without(edges: Sequence[Edge], others: Sequence[Edge]) -> list[Edge]:
@@ -234,7 +238,7 @@ def _between(
                 pairs = [pairs[i] for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))]
             more, dead = match.edges(both, pairs, threads=threads, propose=propose, on_pair=on_pair)
             count, crashed = count + len(pairs), [*crashed, *dead]
-            good = graph.accepted(more)
+            good = graph.unambiguous(more)
             if good:
                 found += good
                 main |= set(group)
@@ -244,35 +248,25 @@ def _between(
     return found, crashed, count
 
 
-def _doubts(settled: Graph, prepared: Prepared) -> tuple[Doubt, ...]:
-    """Clouds that would fit as well elsewhere: they slide on what holds them, or an edge has another motion as good."""
+def _doubts(settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepared) -> tuple[Doubt, ...]:
+    """Clouds that only ambiguous edges connect with the others of their group: they would fit as well elsewhere."""
     doubts = []
-    for j in range(len(settled.poses)):
-        held = [edge for edge in settled.edges if j in (edge.first, edge.second)]
-        if not held:
-            continue
-        others = [_elsewhere(edge, j, settled, prepared) for edge in held]
-        weights = np.array([edge.best.weight for edge in held])
-        if weights[[len(places) > 0 for places in others]].sum() > 0.5 * weights.sum():
-            strongest = int(np.argmax(weights * [len(places) > 0 for places in others]))
-            reason = f"its place is ambiguous: it fits as well elsewhere ({len(others[strongest])} other places found)"
-            doubts.append(Doubt(j, reason, tuple(others[strongest])))
+    for group in settled.groups:
+        certain = next(part for part in sure if set(part) <= set(group))  # the largest
+        for j in group if len(certain) == 1 else sorted(set(group) - set(certain)):
+            held = [edge for edge in settled.edges if j in (edge.first, edge.second)]
+            places = [place for edge in held for place in _elsewhere(edge, j, settled, prepared)]
+            if held:
+                reason = f"its place is ambiguous: it fits about as well elsewhere ({len(places)} other places found)"
+                doubts.append(Doubt(j, reason, tuple(places)))
     return tuple(doubts)
 
 
 def _elsewhere(edge: Edge, cloud: int, settled: Graph, prepared: Prepared) -> list[Float[Array, "D1 D1"]]:
     """Other poses of one of an edge's clouds, in user coordinates, for which the evidence is about as good."""
-    a, b = prepared.scans[edge.first], prepared.scans[edge.second]
-    found = [other for other in edge.others if other.weight >= AS_GOOD * edge.best.weight]
-    if edge.best.stiffness < SLIDE:
-        direction, centre = verify.softest(a, b, edge.best.motion)
-        for far in (sign * length for length in SLIDES for sign in (1, -1)):
-            slid = verify.verify(a, b, verify.about(direction * far, centre) @ edge.best.motion)
-            if slid.weight >= AS_GOOD * edge.best.weight and verify.apart(slid.motion, edge.best.motion) > verify.SAME:
-                found.append(slid)
     poses = settled.poses.copy()
     places = []
-    for other in found:
+    for other in (other for other in edge.others if other.weight >= AS_GOOD * edge.best.weight):
         if cloud == edge.first:
             poses[cloud] = settled.poses[edge.second] @ other.motion
         else:

@@ -24,6 +24,8 @@ ROUGH = 700  # points that the first steps use
 WORTH = 0.1  # share of points with a neighbour after these: with less, a motion is given up
 CONTRADICTED = 4.0  # how much a floating point counts against, beside one that lies on the surface
 BY_CHANCE = 0.4  # overlap that unrelated surfaces reach
+SOFT = 0.02  # stiffness below which a motion may slide,
+SLIDES = (6.0, 12.0, 20.0, 30.0)  # spacings, this far
 SAME = 5.0  # spacings: motions that differ by less are the same
 RADIUS = 20.0  # spacings from the centre at which motions are compared
 
@@ -155,10 +157,14 @@ def _held(
     return values, vectors, spread, centre
 
 
-def softest(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> tuple[Float[Array, " 6"], Float[Array, " 3"]]:
-    """The twist about a centre that the common points resist least; it moves points by about one spacing."""
-    _, vectors, spread, centre = _held(a, b, motion, _on(a, b, motion)[0])
-    return vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3), centre
+def slides(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> list[Evidence]:
+    """What is found from places along the way that the common points resist least."""
+    on, _ = _on(a, b, motion)
+    if on.sum() < LEAST_POINTS:
+        return []
+    _, vectors, spread, centre = _held(a, b, motion, on)
+    twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
+    return [verify(a, b, about(sign * far * twist, centre) @ motion) for far in SLIDES for sign in (1, -1)]
 
 
 def about(twist: Float[Array, " 6"], centre: Float[Array, " 3"]) -> Float[Array, "4 4"]:
