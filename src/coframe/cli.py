@@ -100,9 +100,9 @@ def demo(
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
     scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
-    with _progress(quiet=False) as on_iteration:
+    with _progress(quiet=False) as (on_iteration, on_pair):
         chosen = Options(seed=seed, threads=threads)
-        result = register(scene.clouds, options=chosen, on_iteration=on_iteration)
+        result = register(scene.clouds, options=chosen, on_iteration=on_iteration, on_pair=on_pair)
     result.save(output)
     _write_report(output, result, chosen, None, begun)
     console.print(_demo_table(result, scene))
@@ -114,17 +114,21 @@ def register(
     files: Annotated[list[Path], typer.Argument(help="Two or more clouds: files of any format, folders, patterns.")],
     output: Output,
     poses: Annotated[
-        Path | None, typer.Option(help="Start poses in any format, matched by name. Default: as the clouds lie.")
+        Path | None, typer.Option(help="Start poses in any format, matched by name. Default: they are found.")
     ] = None,
+    start: Annotated[
+        str,
+        typer.Option(help="Without --poses: 'identity' takes clouds as they lie, 'match' matches them, 'auto' looks first."),
+    ] = "auto",
     components: Annotated[int, typer.Option(min=1, help="Gaussians of the model.")] = 1000,
     seed: Seed = 0,
     threads: Threads = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     quiet: Quiet = False,
 ) -> None:
-    """Register clouds that lie roughly in place, or whose start poses are known.
+    """Register clouds as they come from the scanner, or from start poses.
 
-    Example:  coframe register scans/*.ply --poses start.json -o out
+    Example:  coframe register scans/*.ply -o out
     """
     import coframe
     from coframe.clouds import as_clouds
@@ -135,17 +139,21 @@ def register(
     begun = time.perf_counter()
     scans, files = cloud_files.open_all(files)
     clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
-    start = pose_files.read_for(poses, [scan.name for scan in scans]) if poses else None
-    options = coframe.Options(components=components, seed=seed, threads=threads)
-    with _progress(quiet) as on_iteration:
-        names = [scan.name for scan in scans]
-        result = coframe.register(clouds, start, options=options, names=names, on_iteration=on_iteration)
+    names = [scan.name for scan in scans]
+    known = pose_files.read_for(poses, names) if poses else None
+    options = coframe.Options(components=components, start=start, seed=seed, threads=threads)
+    with _progress(quiet) as (on_iteration, on_pair):
+        result = coframe.register(clouds, known, options=options, names=names, on_iteration=on_iteration, on_pair=on_pair)
     result = described(result, scans, files)
     result.save(output)
     if report:
-        _write_report(output, result, options, start, begun)
+        _write_report(output, result, options, known, begun)
     if not quiet:
         console.print(_verdict_table(result))
+        tried = f", {result.pairs_tried} pairs tried" if result.pairs_tried else ""
+        console.print(f"start: {result.start}{tried}")
+        for warning in result.warnings:
+            console.print(f"warning: {warning}", markup=False)
         written = "poses.json, merged.ply, model.ply, state.npz" + (", report.html" if report else "")
         console.print(f"{result.status.value}; wrote {written} to {output}/")
     if any(verdict.verdict == "failed" for verdict in result.verdicts):
@@ -397,8 +405,8 @@ def doctor() -> None:
 
 
 @contextmanager
-def _progress(quiet: bool) -> "Iterator[Callable[[Iteration], None]]":
-    """A line that shows where the run is; a callback moves it."""
+def _progress(quiet: bool) -> "Iterator[tuple[Callable[[Iteration], None], Callable[[int, int], None]]]":
+    """A line that shows where the run is; callbacks move it, for iterations and for pairs."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task, done = progress.add_task("reading the scene"), 0
@@ -409,7 +417,10 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Iteration], None]]":
             text = f"iteration {done}: log-likelihood {iteration.log_likelihood:.5g}, largest step {iteration.step:.1e}"
             progress.update(task, description=text)
 
-        yield show
+        def show_pair(pair: int, pairs: int) -> None:
+            progress.update(task, description=f"matching: pair {pair} of {pairs}")
+
+        yield show, show_pair
 
 
 def _verdict_table(result: "Registration") -> Table:

@@ -15,6 +15,7 @@ from coframe.clouds import Frames, InputError
 from coframe.joint import Prior
 
 MOTIONS = ("rigid", "translation", "yaw")
+STARTS = ("auto", "identity", "match")
 RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
@@ -27,12 +28,17 @@ class Options:
     iterations: int = 20  # of a fit in the last level, at most; fits are repeated until the poses have settled
     tolerance: float = 1e-4  # share of the scene's radius: poses that move less in an iteration have settled
     motion: str = "rigid"  # how clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only)
+    start: str = (
+        "auto"  # without start poses: "identity" takes the clouds as they lie, "match" matches them, "auto" looks first
+    )
     seed: int = 0  # of the choice of points and components
     threads: int | None = None  # None: all cores; the result does not depend on it
 
     def __post_init__(self) -> None:
         if self.motion not in MOTIONS:
             raise InputError(f"motion: expected one of {', '.join(MOTIONS)}, found {self.motion!r}")
+        if self.start not in STARTS:
+            raise InputError(f"start: expected one of {', '.join(STARTS)}, found {self.start!r}")
         least = {"components": 1, "points": 1, "iterations": 1, "seed": 0, "threads": 1}
         for name, smallest in least.items():
             value = getattr(self, name)

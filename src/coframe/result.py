@@ -25,6 +25,7 @@ from coframe.io.files import atomic
 from coframe.joint import UNCONSTRAINED, Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.start.doubt import Doubt
 from coframe.sweeps import Assignment, Sweep
 
 TINY = np.finfo(float).tiny
@@ -47,6 +48,11 @@ class Registration:
     pose_covariance: Float[Array, "M P P"]  # of each pose's error: a turn [rad] of the cloud about its median, and a shift
     history: tuple[Iteration, ...]
     status: Status
+    groups: tuple[tuple[int, ...], ...] = ()  # clouds that hang together, largest first; each group has a frame of its own
+    start: str = "given"  # where the start poses came from: "given", "as they lie" or "matched"
+    pairs_tried: int = 0  # of clouds, to find them
+    doubts: tuple[Doubt, ...] = ()  # clouds whose place is not certain, with other places for them
+    warnings: tuple[str, ...] = ()  # sentences
     attributes: tuple[Mapping[str, Shaped[Array, " _"]], ...] = ()  # per cloud, columns of its file: red, nx, intensity ...
     files: tuple[str, ...] = ()  # where each cloud was read from
 
@@ -143,6 +149,10 @@ class Registration:
             details=details,
             status=self.status.name.lower(),
             iterations=self.iterations,
+            start=self.start,
+            pairs_tried=self.pairs_tried,
+            groups=[[self.names[j] for j in group] for group in self.groups],
+            warnings=list(self.warnings),
             version=version("coframe"),
         )
         ply.write(
@@ -179,6 +189,18 @@ class Registration:
             "history_poses": np.array([step.poses for step in self.history]),
             "history": np.array([[step.number, step.log_likelihood, step.step] for step in self.history]).reshape(-1, 3),
             "status": self.status.name,
+            "start": json.dumps(
+                {
+                    "groups": self.groups,
+                    "start": self.start,
+                    "pairs_tried": self.pairs_tried,
+                    "warnings": self.warnings,
+                    "doubts": [
+                        {"cloud": d.cloud, "reason": d.reason, "alternatives": [pose.tolist() for pose in d.alternatives]}
+                        for d in self.doubts
+                    ],
+                }
+            ),
         }
         with atomic(folder / "state.npz") as temporary:
             np.savez_compressed(temporary, **state)
@@ -245,6 +267,7 @@ def _loaded(folder: Path) -> Registration:
         status=Status[str(s["status"])],
         attributes=_attributes(vertices, parts, poses),
         files=tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
+        **_beginning(json.loads(str(s["start"])) if "start" in s else {}),
     )
 
 
@@ -266,6 +289,17 @@ def _seen_from(folder: Path, files: Sequence[str]) -> list[str]:
         return [Path(os.path.relpath(file, folder)).as_posix() for file in files]
     except ValueError:  # another drive
         return list(files)
+
+
+def _beginning(about: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the start, from JSON."""
+    return about | {
+        "groups": tuple(tuple(group) for group in about.get("groups", ())),
+        "warnings": tuple(about.get("warnings", ())),
+        "doubts": tuple(
+            Doubt(d["cloud"], d["reason"], tuple(np.array(pose) for pose in d["alternatives"])) for d in about.get("doubts", ())
+        ),
+    }
 
 
 def in_user_units(
@@ -296,7 +330,80 @@ def in_user_units(
         pose_covariance=frames.leave_covariance(covariance),
         history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
         status=fit.status,
+        groups=(tuple(range(len(clouds))),),
     )
+
+
+def side_by_side(
+    parts: Sequence[Registration], groups: Sequence[Sequence[int]], clouds: Sequence[Float[Array, "_ D"]], names: Sequence[str]
+) -> Registration:
+    """Registrations of groups that have nothing in common as one, their frames beside each other along x so that none overlap.
+
+    A group of one cloud has no part: nothing is known of it, and its points are outliers. `parts` are those of the others.
+    """
+    M, D = len(clouds), clouds[0].shape[1]
+    K = [len(part.mixture) for part in parts]
+    first = np.cumsum([0, *K])
+    poses, covariance = geometry.identity(M, D), np.zeros((M, *parts[0].pose_covariance.shape[1:]))
+    mass, visibility = np.zeros((M, first[-1])), np.zeros((M, first[-1]))
+    first_moments, second = np.zeros((M, first[-1], D)), np.zeros((M, first[-1], *parts[0].moments.second.shape[2:]))
+    points = np.array([float(len(cloud)) for cloud in clouds])
+    means = np.zeros((first[-1], D))
+    outlier, labels = [np.ones(len(c)) for c in clouds], [np.full(len(c), -1, np.int64) for c in clouds]
+    found = [Verdict("failed", "no other cloud could be matched with it", 0.0, 0.0, 0.0, 0.0) for _ in clouds]
+    right = 0.0
+    for g, group in enumerate(groups):
+        members = list(group)
+        if g < len(parts):
+            part, k = parts[g], slice(first[g], first[g + 1])
+            poses[members], covariance[members] = part.poses, part.pose_covariance
+            mass[members, k], first_moments[members, k], second[members, k] = (
+                part.moments.mass,
+                part.moments.first,
+                part.moments.second,
+            )
+            visibility[members, k] = part.mixture.weights if part.mixture.visibility is None else part.mixture.visibility
+            points[members], means[k] = part.moments.points, part.mixture.means
+            for i, j in enumerate(members):
+                outlier[j], found[j] = part.outlier_probability[i], part.verdicts[i]
+                labels[j] = np.where(part.labels[i] < 0, -1, part.labels[i] + first[g])
+        boxes = [geometry.transform(poses[j], clouds[j]) for j in members]
+        left, width = min(box[:, 0].min() for box in boxes), max(np.ptp(box[:, 0]) for box in boxes)
+        shift = np.zeros(D)
+        shift[0] = right + 0.2 * width - left if g else 0.0
+        poses[members, :D, D] += shift
+        if g < len(parts):
+            means[k] += shift
+        right = max(box[:, 0].max() for box in boxes) + shift[0]
+    shares = np.repeat([len(group) / M for group in groups[: len(parts)]], K)
+    weights = np.concatenate([part.mixture.weights for part in parts]) * shares
+    covariances = np.concatenate([part.mixture.covariances for part in parts])
+    density = float(np.mean([part.mixture.outlier_density for part in parts]))
+    longest = max(parts, key=lambda part: part.iterations)
+    return Registration(
+        clouds=tuple(clouds),
+        names=tuple(names),
+        poses=poses,
+        mixture=Mixture(means, covariances, weights, density, visibility),
+        moments=Moments(means, mass, first_moments, second, points),
+        outlier_probability=tuple(outlier),
+        labels=tuple(labels),
+        verdicts=tuple(found),
+        pose_covariance=covariance,
+        history=_padded(longest, groups[list(parts).index(longest)], poses),
+        status=next((part.status for part in parts if not part.converged), Status.CONVERGED),
+        groups=tuple(tuple(group) for group in groups),
+    )
+
+
+def _padded(part: Registration, group: Sequence[int], poses: Float[Array, "M D1 D1"]) -> tuple[Iteration, ...]:
+    """The history of one group, the clouds of the others staying where they ended."""
+    steps = []
+    for step in part.history:
+        all_poses = poses.copy()
+        all_poses[list(group)] = step.poses
+        steps.append(replace(step, poses=all_poses))
+    return tuple(steps)
 
 
 def outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:

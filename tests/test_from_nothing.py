@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: MIT
+"""A start from nothing: what is found is right, and what cannot be found is said."""
+
+import itertools
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import coframe
+from coframe import geometry, metrics, simulate
+from coframe.start import features, graph, match, nothing, verify
+from coframe.start.features import Scan
+from coframe.start.match import Edge
+from coframe.start.verify import Evidence
+
+FAST = coframe.Options(components=100, points=500, iterations=3)
+
+
+def scene(views: int, points: int, degrees: float, seed: int = 0, **setting: Any) -> simulate.Scene:
+    """Scans in arbitrary poses."""
+    rng = np.random.default_rng(seed)
+    return simulate.scene(views, points, degrees=degrees, **({"motion_degrees": 180.0, "motion_shift": 2.0} | setting), rng=rng)
+
+
+def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> nothing.Start:
+    with threadpool_limits(1):
+        return nothing.start(clouds, rng=np.random.default_rng(0), threads=threads, **options)
+
+
+def caps(count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """A sphere scanned from six sides, each scan in a frame of its own."""
+    clouds = []
+    for direction in np.concatenate([np.eye(3), -np.eye(3)]):
+        u = rng.normal(size=(8 * count, 3))
+        u /= np.linalg.norm(u, axis=1, keepdims=True)
+        clouds.append(u[u @ direction > 0.2][:count] @ geometry.random_rotation(rng, 3).T + rng.uniform(-3, 3, 3))
+    return clouds
+
+
+@pytest.fixture(scope="module")
+def turned() -> simulate.Scene:
+    return scene(6, 2000, 300.0, noise_db=50.0)
+
+
+@pytest.fixture(scope="module")
+def found(turned: simulate.Scene) -> nothing.Start:
+    return begun(turned.clouds)
+
+
+# Scans
+
+
+def test_normals_and_descriptors_do_not_change_when_a_cloud_is_moved() -> None:
+    """Thinning follows the axes, so the points are thinned before they are moved."""
+    points = features.thinned(simulate.shape(3000, np.random.default_rng(0)).points, 0.03) / 0.03
+    motion = geometry.exp(np.array([0.4, -1.0, 2.0, 5.0, -7.0, 9.0]))
+    one, other = Scan.of(points), Scan.of(geometry.transform(motion, points))
+    np.testing.assert_allclose(np.abs((one.normals @ motion[:3, :3].T * other.normals).sum(1)), 1, atol=1e-6)
+    np.testing.assert_allclose(other.descriptors, one.descriptors, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(one.descriptors, axis=1), 1)
+
+
+def test_normals_of_a_closed_body_point_out() -> None:
+    body = simulate.shape(6000, np.random.default_rng(0))
+    scan = Scan.of(body.points / 0.02)
+    nearest = scan.tree.query(body.points / 0.02)[1]
+    assert ((scan.normals[nearest] * body.normals).sum(1) > 0).mean() > 0.97
+
+
+def test_the_spacing_follows_the_unit() -> None:
+    cloud = simulate.shape(5000, np.random.default_rng(0)).points
+    side = features.spacing([cloud], 800)
+    assert len(features.thinned(cloud, side)) == pytest.approx(800, rel=0.1)
+    assert features.spacing([1000 * cloud], 800) == pytest.approx(1000 * side)
+
+
+def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None:
+    body = simulate.shape(20_000, np.random.default_rng(0))
+    direction = np.array([0.0, 0.0, 1.0])
+    seen = features.thinned(body.points[simulate.scan(body, direction)], 0.02) / 0.02
+    view = Scan.of(seen).view
+    assert view is None or view @ direction > 0.8
+    assert Scan.of(features.thinned(body.points, 0.02) / 0.02).view is None
+
+
+# Evidence
+
+
+@pytest.fixture(scope="module")
+def neighbours(turned: simulate.Scene) -> tuple[Scan, Scan, np.ndarray]:
+    """Two scans and the true motion from the first to the second."""
+    prepared = nothing.Prepared.of(turned.clouds, 2000, 1)
+    poses = prepared.enter(turned.poses)
+    return prepared.scans[0], prepared.scans[1], geometry.inverse(poses[1]) @ poses[0]
+
+
+def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(neighbours: tuple[Scan, Scan, np.ndarray]) -> None:
+    a, b, true = neighbours
+    evidence = verify.verify(a, b, geometry.exp(np.array([0.05, -0.05, 0.05, 1.0, 1.0, -1.0])) @ true)
+    assert verify.apart(evidence.motion, true) < 1
+    assert evidence.weight > 3 * graph.LEAST_WEIGHT
+    rng = np.random.default_rng(0)
+    wrong = [geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(30)]
+    weights = [e.weight for e in (verify.verify(a, b, motion) for motion in wrong) if verify.apart(e.motion, true) > 5]
+    assert len(weights) > 20
+    assert max(weights) < graph.LEAST_WEIGHT
+
+
+def test_evidence_is_about_the_same_in_both_directions(neighbours: tuple[Scan, Scan, np.ndarray]) -> None:
+    a, b, true = neighbours
+    there, back = verify.weighed(a, b, true), verify.weighed(b, a, geometry.inverse(true))
+    assert there.common == back.common
+    assert there.weight == pytest.approx(back.weight, rel=0.2)
+
+
+# The native matcher
+
+
+def test_a_crash_of_the_native_code_costs_one_pair(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = nothing.Prepared.of(turned.clouds, 2000, 1)
+    pairs = [(0, 1), (1, 2), (2, 3)]
+    calls = itertools.count()
+    whole = match.Solver.motions
+
+    def dying(self: match.Solver, source: np.ndarray, target: np.ndarray) -> Any:
+        if next(calls) == 1:  # a process that is running is killed as a crash would
+            assert self._process is not None
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        return whole(self, source, target)
+
+    sound, none = match.edges(prepared.scans, pairs, threads=1)
+    monkeypatch.setattr(match.Solver, "motions", dying)
+    edges, crashed = match.edges(prepared.scans, pairs, threads=1)
+    assert none == []
+    assert crashed == [(1, 2)]
+    assert [(e.first, e.second) for e in edges] == [(0, 1), (2, 3)]
+    np.testing.assert_array_equal(edges[1].best.motion, sound[2].best.motion)
+
+
+def test_progress_counts_every_pair(turned: simulate.Scene) -> None:
+    seen: list[tuple[int, int]] = []
+    begun(turned.clouds[:3], on_pair=lambda done, total: seen.append((done, total)))
+    assert seen[:3] == [(1, 3), (2, 3), (3, 3)]
+
+
+# The graph
+
+
+def edge(a: int, b: int, poses: np.ndarray, weight: float = 500.0, off: np.ndarray | None = None) -> Edge:
+    motion = geometry.inverse(poses[b]) @ poses[a]
+    motion = motion if off is None else off @ motion
+    common = weight / (np.log(1 / (np.sqrt(2 * np.pi * np.e) * 0.1)))
+    evidence = Evidence(motion, overlap=0.4, common=float(common), conflict=0.0, residual=0.1, stiffness=0.1)
+    return Edge(a, b, evidence, size=2000)
+
+
+@pytest.fixture
+def poses() -> np.ndarray:
+    rng = np.random.default_rng(3)
+    return geometry.pose(np.array([geometry.random_rotation(rng, 3) for _ in range(6)]), rng.normal(scale=5, size=(6, 3)))
+
+
+WRONG = geometry.exp(np.array([2.0, 1.0, 0.0, 10.0, 0.0, 0.0]))
+
+
+def test_a_ring_with_wrong_edges_gives_true_poses(poses: np.ndarray) -> None:
+    ring = [edge(j, (j + 1) % 6, poses) for j in range(6)] + [edge(0, 2, poses), edge(3, 5, poses)]
+    wrong = [edge(1, 4, poses, 450.0, WRONG), edge(2, 5, poses, 450.0, WRONG)]
+    settled = graph.solved(ring + wrong, 6)
+    assert settled.groups == ((0, 1, 2, 3, 4, 5),)
+    assert settled.dropped == tuple(wrong)
+    assert metrics.rotation_errors(settled.poses, poses).max() < 1e-6
+    assert metrics.translation_errors(settled.poses, poses).max() < 1e-6
+
+
+def test_a_strong_wrong_edge_loses_to_the_cycles_it_breaks(poses: np.ndarray) -> None:
+    edges = [edge(a, b, poses) for a, b in itertools.combinations(range(6), 2)]
+    edges[3] = edge(edges[3].first, edges[3].second, poses, 1500.0, WRONG)
+    settled = graph.solved(edges, 6)
+    assert settled.dropped == (edges[3],)
+    assert metrics.rotation_errors(settled.poses, poses).max() < 1e-6
+
+
+def test_averaging_spreads_small_errors(poses: np.ndarray) -> None:
+    rng = np.random.default_rng(0)
+    edges = [
+        edge(a, b, poses, off=geometry.exp(rng.normal(scale=0.01, size=6))) for a, b in itertools.combinations(range(6), 2)
+    ]
+    tree = graph.solved(edges[:5], 6)
+    whole = graph.solved(edges, 6)
+    assert metrics.rotation_errors(whole.poses, poses).mean() < metrics.rotation_errors(tree.poses, poses).mean()
+
+
+def test_groups_are_told_apart(poses: np.ndarray) -> None:
+    settled = graph.solved([edge(0, 3, poses), edge(3, 5, poses), edge(1, 2, poses)], 6)
+    assert settled.groups == ((0, 3, 5), (1, 2), (4,))
+    assert graph.solved([], 3).groups == ((0,), (1,), (2,))
+
+
+def test_a_rival_edge_makes_a_hypothesis(poses: np.ndarray) -> None:
+    chain = [edge(0, 1, poses), edge(1, 2, poses)]
+    rival = edge(0, 2, poses, 450.0, WRONG)
+    graphs = graph.hypotheses([*chain, rival], 3)
+    assert len(graphs) > 1
+    assert any(rival in each.edges for each in graphs)
+    assert len(graph.hypotheses(chain, 3)) == 1
+
+
+# Starts
+
+
+def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: nothing.Start) -> None:
+    assert found.source == "matched"
+    assert found.groups == (tuple(range(6)),)
+    assert found.pairs == 15
+    assert found.doubts == ()
+    assert metrics.rotation_errors(geometry.identity(6, 3), turned.poses).max() > 60
+    assert metrics.rotation_errors(found.poses[0], turned.poses).max() < 1
+
+
+def test_the_same_bits_for_any_number_of_threads(turned: simulate.Scene, found: nothing.Start) -> None:
+    for threads in (1, 3):
+        np.testing.assert_array_equal(begun(turned.clouds, threads).poses, found.poses)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_units_do_not_matter(turned: simulate.Scene, found: nothing.Start, unit: float) -> None:
+    other = begun([unit * cloud for cloud in turned.clouds]).poses[0]
+    other[:, :3, 3] /= unit
+    np.testing.assert_allclose(metrics.relative(other), metrics.relative(found.poses[0]), rtol=0, atol=1e-9)
+
+
+def test_clouds_that_lie_in_place_are_left_there() -> None:
+    start = begun(scene(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds)
+    assert start.source == "as they lie"
+    assert start.pairs == 0
+    np.testing.assert_array_equal(start.poses[0], geometry.identity(4, 3))
+
+
+def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
+    """Each is close to the next, and all lie on top of each other; yet they belong all around."""
+    still = scene(15, 2000, 336.0, motion_degrees=0.0, motion_shift=0.0)
+    turns = np.array([geometry.exp_rotation(np.radians([0.0, 24.0 * j, 0.0])) for j in range(15)])
+    clouds = [cloud @ R for cloud, R in zip(still.clouds, turns, strict=True)]
+    start = begun(clouds)
+    assert start.source == "matched"
+    assert metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
+
+
+def test_clouds_in_the_plane() -> None:
+    problem = scene(4, 300, 90.0, seed=1, dimension=2, noise_db=45.0)
+    result = coframe.register(problem.clouds, options=FAST)
+    assert result.start == "matched"
+    assert metrics.rotation_errors(geometry.identity(4, 2), problem.poses).max() > 30
+    assert metrics.rotation_errors(result.poses, problem.poses).max() < 1
+
+
+def test_many_clouds_try_few_pairs() -> None:
+    clouds = scene(8, 600, 360.0).clouds
+    scans = nothing.Prepared.of(clouds, 300, 1).scans
+    many = [scans[j % 8] for j in range(40)]
+    pairs = match.candidates(many, np.random.default_rng(0))
+    assert len(pairs) < 40 * (match.ALIKE + match.IN_ORDER)
+    assert all((j, j + 1) in pairs for j in range(39))
+    alike = match.alike(many, np.random.default_rng(0))
+    assert all(int(alike[j].argmax()) % 8 == j % 8 for j in range(40))
+
+
+# What cannot be known
+
+
+def test_a_sphere_from_six_sides_is_ambiguous() -> None:
+    result = coframe.register(caps(1500, np.random.default_rng(0)), options=FAST)
+    assert {doubt.cloud for doubt in result.doubts} == set(range(6))
+    assert all(len(doubt.alternatives) > 0 for doubt in result.doubts)
+    assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
+    assert all("ambiguous" in verdict.reason for verdict in result.verdicts if verdict.verdict == "weak")
+    assert "ambiguous" in result.warnings[0]
+
+
+def test_planes_are_ambiguous() -> None:
+    rng = np.random.default_rng(0)
+    flat = [np.c_[rng.uniform(-1, 1, (1500, 2)), rng.normal(scale=0.003, size=1500)] for _ in range(3)]
+    start = begun([cloud @ geometry.random_rotation(rng, 3).T for cloud in flat])
+    assert {doubt.cloud for doubt in start.doubts} == {0, 1, 2}
+
+
+def test_clouds_that_nothing_connects_are_not_called_aligned() -> None:
+    """Three patches of noise: no surface, nothing to match."""
+    rng = np.random.default_rng(0)
+    result = coframe.register([rng.normal(size=(400, 3)) for _ in range(3)], options=FAST)
+    assert len(result.doubts) == 3
+    assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
+
+
+@pytest.fixture(scope="module")
+def two_bodies() -> tuple[coframe.Registration, simulate.Scene]:
+    one = scene(3, 1500, 60.0)
+    rng = np.random.default_rng(5)
+    u = rng.normal(size=(40_000, 3))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    bumps = 1 + 0.25 * np.sin(5 * u[:, :1]) * np.cos(4 * u[:, 1:2]) + 0.2 * np.sin(7 * u[:, 2:])
+    body = 0.4 * u * bumps
+    other = [
+        body[(u @ d > 0.0)][:1500] @ geometry.random_rotation(rng, 3).T for d in ([0, 0, 1.0], [0.5, 0, 0.8], [0.8, 0.3, 0.5])
+    ]
+    names = [f"one{j}" for j in range(3)] + [f"other{j}" for j in range(3)]
+    return coframe.register([*one.clouds, *other], options=FAST, names=names), one
+
+
+def test_two_bodies_give_two_groups(two_bodies: tuple[coframe.Registration, simulate.Scene]) -> None:
+    result, one = two_bodies
+    assert result.groups == ((0, 1, 2), (3, 4, 5))
+    assert "2 groups" in result.warnings[0]
+    assert "other0, other1, other2" in result.warnings[0]
+    assert all(f"in group {1 + j // 3} of 2" in verdict.reason for j, verdict in enumerate(result.verdicts))
+    assert metrics.rotation_errors(result.poses[:3], one.poses).max() < 2
+    left, right = np.concatenate(result.aligned()[:3]), np.concatenate(result.aligned()[3:])
+    assert left[:, 0].max() < right[:, 0].min()
+
+
+def test_groups_survive_saving(two_bodies: tuple[coframe.Registration, simulate.Scene], tmp_path: Any) -> None:
+    result, _ = two_bodies
+    again = coframe.load(result.save(tmp_path))
+    for name in ("groups", "start", "pairs_tried", "warnings", "verdicts"):
+        assert getattr(again, name) == getattr(result, name)
+    assert [d.cloud for d in again.doubts] == [d.cloud for d in result.doubts]
+
+
+def test_a_stranger_fails(turned: simulate.Scene) -> None:
+    stranger = np.random.default_rng(0).uniform(-1, 1, (2000, 3)) * [1.0, 1.0, 0.3]
+    result = coframe.register([*turned.clouds, stranger], options=FAST)
+    assert result.groups == (tuple(range(6)), (6,))
+    assert result.verdicts[6].verdict == "failed"
+    assert (result.labels[6] == -1).all()
+
+
+# The door
+
+
+@pytest.mark.parametrize("argument", [{"fixed": [0]}, {"options": coframe.Options(motion="yaw")}])
+def test_a_known_frame_is_kept(argument: dict[str, Any], turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("clouds in a known frame are not matched")
+
+    monkeypatch.setattr(nothing, "start", refuse)
+    small = [cloud[:100] for cloud in turned.clouds[:2]]
+    assert coframe.register(small, **argument).start == "as they lie"
+
+
+def test_start_is_checked() -> None:
+    with pytest.raises(coframe.InputError, match="start: expected one of auto, identity, match, found 'guess'"):
+        coframe.Options(start="guess")
