@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
@@ -16,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 import coframe
 from coframe import em, geometry, joint, metrics, schedule, simulate
 from coframe.estep import Cloud
+from coframe.io import ply
 from coframe.registration import FLOOR, Options, PosePrior
 from coframe.schedule import FIRST, Level, Runner
 
@@ -154,6 +156,17 @@ def test_a_cloud_of_another_object_fails_alone(larger: Problem) -> None:
     assert [v.verdict for v in result.verdicts] == ["aligned"] * 4 + ["failed"]
     assert "%" in result.verdicts[-1].reason
     assert metrics.rotation_errors(result.poses[:4], larger.truth).max() < 0.3
+
+
+def test_files_are_read_and_their_colours_kept(problem: Problem, tmp_path: Path) -> None:
+    colours = [np.arange(len(cloud), dtype="u1") for cloud in problem.clouds]
+    for j, (cloud, red) in enumerate(zip(problem.clouds, colours, strict=True)):
+        ply.write(tmp_path / f"scan{j}.ply", cloud, red=red, green=red, blue=red)
+    result = coframe.register(tmp_path / "*.ply", problem.start)
+    assert result.names == tuple(f"scan{j}" for j in range(len(problem.clouds)))
+    np.testing.assert_array_equal(result.poses, coframe.register(problem.clouds, problem.start).poses)
+    for attributes, red in zip(result.attributes, colours, strict=True):
+        np.testing.assert_array_equal(attributes["red"], red)
 
 
 # The same answer

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from coframe.clouds import Frames, InputError, as_clouds
 from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_weights
 from coframe.em import Iteration, Status
 from coframe.estep import Cloud
+from coframe.export import described
+from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
 from coframe.result import Registration, in_user_units, side_by_side
 from coframe.schedule import Level, Runner
@@ -42,7 +45,7 @@ def register(
 ) -> Registration:
     """Bring the clouds into one common frame.
 
-    clouds: M arrays (N_j, D), D = 2 or 3, or anything with `.points` or `.vertices`.
+    clouds: M arrays (N_j, D), D = 2 or 3, or anything with `.points` or `.vertices`; or files, folders and patterns.
     poses: (M, D+1, D+1) where to start; pose j carries cloud j into the common frame, x = R v + t. Default: found (see
     `Options.start`); with fixed clouds, priors or restricted motion, which speak of a common frame, the clouds are taken as
     they lie. Clouds that nothing connects end in several `groups`, each with a frame of its own.
@@ -56,6 +59,21 @@ def register(
     """
     if not isinstance(options, Options):
         raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
+    clouds = [clouds] if isinstance(clouds, str | PathLike) else clouds if isinstance(clouds, np.ndarray) else list(clouds)
+    if len(clouds) and all(isinstance(cloud, str | PathLike) for cloud in clouds):
+        scans, files = cloud_files.open_all(clouds)
+        result = register(
+            [scan.points for scan in scans],
+            poses,
+            options=options,
+            weights=weights,
+            fixed=fixed,
+            priors=priors,
+            names=[scan.name for scan in scans] if names is None else names,
+            on_iteration=on_iteration,
+            on_pair=on_pair,
+        )
+        return described(result, scans, files)
     clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
