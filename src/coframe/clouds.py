@@ -129,7 +129,9 @@ class Frames:
 
     def leave_poses(self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
         """Internal poses as user ones: the inverse of `enter_poses`."""
-        R = geometry.rotation(poses)
+        R = geometry.nearest_rotation(
+            geometry.rotation(poses)
+        )  # many small turns have left it; survey coordinates magnify that
         t = geometry.translation(poses) * self.scale + origin - (R @ self.centres[..., None])[..., 0]
         return geometry.pose(R, t)
 

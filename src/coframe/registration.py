@@ -32,7 +32,7 @@ DEFAULTS = Options()
 
 @quiet_blas()
 def register(
-    clouds: Iterable[Any],
+    clouds: Iterable[Any] | str | PathLike[str],
     poses: Float[Array, "M D1 D1"] | None = None,
     *,
     options: Options = DEFAULTS,
