@@ -100,6 +100,80 @@ def open3d(
     return [np.asarray(node.pose) for node in graph.nodes]
 
 
+def open3d_global(clouds: Sequence[np.ndarray], start: np.ndarray, *, voxel: float) -> list[np.ndarray]:
+    """From nothing: FPFH and RANSAC for all pairs, point-to-plane ICP for each, then one pose graph. `start` is not used.
+
+    The parameters are those of Open3D's tutorials on global and multiway registration, as multiples of the voxel. Certain edges
+    are the maximum spanning tree of overlap, the others are loop closures that the optimiser may reject.
+    """
+    import open3d as o3d
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    o3d.utility.set_verbosity_level(o3d.utility.VerbosityLevel.Error)
+    o3d.utility.random.seed(0)
+    icp = o3d.pipelines.registration
+    M = len(clouds)
+    scans, features = [], []
+    for cloud in clouds:
+        scan = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(cloud)).voxel_down_sample(voxel)
+        scan.estimate_normals(o3d.geometry.KDTreeSearchParamHybrid(radius=2 * voxel, max_nn=30))
+        scan.orient_normals_consistent_tangent_plane(15)
+        scans.append(scan)
+        around = o3d.geometry.KDTreeSearchParamHybrid(radius=5 * voxel, max_nn=100)
+        features.append(icp.compute_fpfh_feature(scan, around))
+
+    overlap, pairs = np.zeros((M, M)), {}
+    checkers = [
+        icp.CorrespondenceCheckerBasedOnEdgeLength(0.9),
+        icp.CorrespondenceCheckerBasedOnDistance(1.5 * voxel),
+    ]
+    for a in range(M):
+        for b in range(a + 1, M):
+            coarse = icp.registration_ransac_based_on_feature_matching(
+                scans[a],
+                scans[b],
+                features[a],
+                features[b],
+                True,
+                1.5 * voxel,
+                icp.TransformationEstimationPointToPoint(False),
+                3,
+                checkers,
+                icp.RANSACConvergenceCriteria(100_000, 0.999),
+            )
+            plane = icp.TransformationEstimationPointToPlane()
+            fine = icp.registration_icp(scans[a], scans[b], voxel, coarse.transformation, plane)
+            overlap[a, b] = len(fine.correspondence_set) / min(len(scans[a].points), len(scans[b].points))
+            information = icp.get_information_matrix_from_point_clouds(scans[a], scans[b], voxel, fine.transformation)
+            pairs[a, b] = fine.transformation, information
+
+    tree = minimum_spanning_tree(-overlap).toarray() != 0
+    graph = icp.PoseGraph()
+    poses = [np.eye(4) for _ in range(M)]
+    done, waiting = {0}, set(range(1, M))
+    while waiting:  # along the tree, from the first scan
+        for a, b in zip(*np.nonzero(tree), strict=True):
+            if a in done and b in waiting:
+                poses[b] = poses[a] @ np.linalg.inv(pairs[a, b][0])
+                done.add(b)
+                waiting.discard(b)
+            elif b in done and a in waiting:
+                poses[a] = poses[b] @ pairs[a, b][0]
+                done.add(a)
+                waiting.discard(a)
+    graph.nodes.extend([icp.PoseGraphNode(pose) for pose in poses])
+    for (a, b), (motion, information) in pairs.items():
+        if tree[a, b] or overlap[a, b] >= 0.3:
+            graph.edges.append(icp.PoseGraphEdge(a, b, motion, information, uncertain=not tree[a, b]))
+    icp.global_optimization(
+        graph,
+        icp.GlobalOptimizationLevenbergMarquardt(),
+        icp.GlobalOptimizationConvergenceCriteria(),
+        icp.GlobalOptimizationOption(max_correspondence_distance=voxel, edge_prune_threshold=0.25, reference_node=0),
+    )
+    return [np.asarray(node.pose) for node in graph.nodes]
+
+
 def meshlib(
     clouds: Sequence[np.ndarray], start: np.ndarray, *, gates: Sequence[float], normal_radius: float
 ) -> list[np.ndarray]:
@@ -150,6 +224,7 @@ def meshlib(
 
 PEERS: dict[str, tuple[Callable[..., list[np.ndarray]], str, str]] = {  # function, module, package
     "Open3D": (open3d, "open3d", "open3d-cpu"),
+    "Open3D global": (open3d_global, "open3d", "open3d-cpu"),
     "MeshLib": (meshlib, "meshlib.mrmeshpy", "meshlib"),
 }
 
@@ -204,7 +279,7 @@ def serve(name: str) -> None:
         import_module(module)
     except (ImportError, OSError) as error:
         advice = "run `make peers`"
-        if name == "Open3D":
+        if name.startswith("Open3D"):
             advice += f"; on Debian or Ubuntu it also needs `apt-get install {SYSTEM_LIBRARIES}`"
         return say(error=f"cannot be imported ({error}): {advice}")
     say(version=version(package))

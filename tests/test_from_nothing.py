@@ -4,8 +4,11 @@
 import itertools
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -24,6 +27,21 @@ def scene(views: int, points: int, degrees: float, seed: int = 0, **setting: Any
     """Scans in arbitrary poses."""
     rng = np.random.default_rng(seed)
     return simulate.scene(views, points, degrees=degrees, **({"motion_degrees": 180.0, "motion_shift": 2.0} | setting), rng=rng)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Without shapes being checked, which takes most of the time; smaller tests check them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def registered(clouds: list[np.ndarray], **arguments: Any) -> coframe.Registration:
+    with unchecked():
+        return coframe.register(clouds, options=FAST, **arguments)
 
 
 def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> nothing.Start:
@@ -60,7 +78,7 @@ def test_normals_and_descriptors_do_not_change_when_a_cloud_is_moved() -> None:
     motion = geometry.exp(np.array([0.4, -1.0, 2.0, 5.0, -7.0, 9.0]))
     one, other = Scan.of(points), Scan.of(geometry.transform(motion, points))
     np.testing.assert_allclose(np.abs((one.normals @ motion[:3, :3].T * other.normals).sum(1)), 1, atol=1e-6)
-    np.testing.assert_allclose(other.descriptors, one.descriptors, atol=1e-6)
+    np.testing.assert_allclose(other.descriptors, one.descriptors, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(one.descriptors, axis=1), 1)
 
 
@@ -247,14 +265,15 @@ def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
     still = scene(15, 2000, 336.0, motion_degrees=0.0, motion_shift=0.0)
     turns = np.array([geometry.exp_rotation(np.radians([0.0, 24.0 * j, 0.0])) for j in range(15)])
     clouds = [cloud @ R for cloud, R in zip(still.clouds, turns, strict=True)]
-    start = begun(clouds)
+    with unchecked():
+        start = begun(clouds)
     assert start.source == "matched"
     assert metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
 
 
 def test_clouds_in_the_plane() -> None:
     problem = scene(4, 300, 90.0, seed=1, dimension=2, noise_db=45.0)
-    result = coframe.register(problem.clouds, options=FAST)
+    result = registered(problem.clouds)
     assert result.start == "matched"
     assert metrics.rotation_errors(geometry.identity(4, 2), problem.poses).max() > 30
     assert metrics.rotation_errors(result.poses, problem.poses).max() < 1
@@ -275,7 +294,7 @@ def test_many_clouds_try_few_pairs() -> None:
 
 
 def test_a_sphere_from_six_sides_is_ambiguous() -> None:
-    result = coframe.register(caps(1500, np.random.default_rng(0)), options=FAST)
+    result = registered(caps(800, np.random.default_rng(0)))
     assert {doubt.cloud for doubt in result.doubts} == set(range(6))
     assert all(len(doubt.alternatives) > 0 for doubt in result.doubts)
     assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
@@ -293,7 +312,7 @@ def test_planes_are_ambiguous() -> None:
 def test_clouds_that_nothing_connects_are_not_called_aligned() -> None:
     """Three patches of noise: no surface, nothing to match."""
     rng = np.random.default_rng(0)
-    result = coframe.register([rng.normal(size=(400, 3)) for _ in range(3)], options=FAST)
+    result = registered([rng.normal(size=(400, 3)) for _ in range(3)])
     assert len(result.doubts) == 3
     assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
 
@@ -310,7 +329,7 @@ def two_bodies() -> tuple[coframe.Registration, simulate.Scene]:
         body[(u @ d > 0.0)][:1500] @ geometry.random_rotation(rng, 3).T for d in ([0, 0, 1.0], [0.5, 0, 0.8], [0.8, 0.3, 0.5])
     ]
     names = [f"one{j}" for j in range(3)] + [f"other{j}" for j in range(3)]
-    return coframe.register([*one.clouds, *other], options=FAST, names=names), one
+    return registered([*one.clouds, *other], names=names), one
 
 
 def test_two_bodies_give_two_groups(two_bodies: tuple[coframe.Registration, simulate.Scene]) -> None:
@@ -334,7 +353,7 @@ def test_groups_survive_saving(two_bodies: tuple[coframe.Registration, simulate.
 
 def test_a_stranger_fails(turned: simulate.Scene) -> None:
     stranger = np.random.default_rng(0).uniform(-1, 1, (2000, 3)) * [1.0, 1.0, 0.3]
-    result = coframe.register([*turned.clouds, stranger], options=FAST)
+    result = registered([*turned.clouds, stranger])
     assert result.groups == (tuple(range(6)), (6,))
     assert result.verdicts[6].verdict == "failed"
     assert (result.labels[6] == -1).all()

@@ -25,6 +25,7 @@ from coframe.moments import Moments
 SLIDE = 5.0
 LEAST_TANGENT = 0.01
 CHUNK = 512  # components at a time: bounds the memory that many clouds take
+TRACE = 1e-12  # of the stiffness that a cloud would have alone
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
@@ -111,10 +112,21 @@ def motions(
         H[j, j] += J.T @ prior.information @ J
         g[j] += J.T @ prior.information @ prior.error(poses[prior.cloud])
     free = constraints.allowed(M, len(centre))
+    H += np.diag(TRACE * stiffness(moments, precisions, centre).ravel())
     twists = np.zeros(M * P)
     twists[free] = -np.linalg.solve(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
     twists = stride * twists.reshape(M, P)
     return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
+
+
+def stiffness(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Float[Array, "M P"]:
+    """About how hard the means would hold each cloud if it had no part in them: what the diagonal of H cannot exceed.
+
+    Of a cloud that shares no component, H is nothing but rounding. A trace of this keeps such a cloud from being thrown away.
+    """
+    D, P = len(centre), geometry.degrees_of_freedom(len(centre))
+    firmness, arm = np.trace(precisions, axis1=1, axis2=2), ((moments.about - centre) ** 2).sum(1)
+    return np.repeat(np.stack([moments.mass @ (firmness * arm), moments.mass @ firmness], 1), [P - D, D], axis=1)
 
 
 def lever(arm: Float[Array, " D"]) -> Float[Array, "P P"]:

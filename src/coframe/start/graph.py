@@ -20,6 +20,7 @@ FEWEST = 0.25  # but this share of the weight is needed of the smallest cloud
 LEAST_OVERLAP = 0.15
 CLEAR = 0.25  # of the weight of an edge's best motion: by so much the next must fall behind
 FIRM = 0.008  # stiffness: what has less can slide (spheres and planes have below 0.003)
+BRIDGE = 2.5  # times the least weight, for an edge that no cycle confirms
 BROKEN = 8.0  # spacings: a cycle that misses its beginning by more is broken
 LOOSE = 2.0  # spacings: residuals beyond this count less and less
 SWEEPS = 20  # of the averaging
@@ -61,11 +62,24 @@ def decided(edges: Sequence[Edge], count: int) -> tuple[list[Graph], tuple[tuple
 
     Other edges are used only where these leave several groups; what they add is a guess.
     """
-    sure = unambiguous(edges)
-    graphs = hypotheses(sure, count)
+    graphs = hypotheses(unambiguous(edges), count)
+    solid = _without_thin_bridges(graphs[0], count)
+    if len(solid) < len(graphs[0].edges):
+        graphs = hypotheses(solid, count)
     if len(graphs[0].groups) == 1:
         return graphs, graphs[0].groups
     return hypotheses(accepted(edges), count, trusted=graphs[0].edges), graphs[0].groups
+
+
+def _without_thin_bridges(graph: Graph, count: int) -> list[Edge]:
+    """The edges but for those that alone connect two parts, in no cycle that would confirm them, unless they are strong."""
+    pieces = len(graph.groups)
+    return [
+        edge
+        for edge in graph.edges
+        if edge.margin >= BRIDGE * least_weight(edge)
+        or _components([other for other in graph.edges if other is not edge], count).max() + 1 == pieces
+    ]
 
 
 def solved(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> Graph:
