@@ -293,7 +293,7 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
 def apart(a: Fit, b: Fit, constraints: Constraints) -> float:
     """How far the poses of two fits differ, in standard deviations of the poses."""
     difference = em.relative_twists(a.poses, b.poses, b.mixture)
-    covariance = assess.pose_covariance(b.moments, b.mixture, b.poses, constraints, b.independent)
+    covariance = assess.pose_covariance(b.moments, b.mixture, b.poses, constraints)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
     return em.largest_step(difference, RADIUS) / max(em.largest_step(deviations, RADIUS), np.finfo(float).tiny)
 
