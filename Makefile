@@ -12,7 +12,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.estep
