@@ -84,6 +84,12 @@ def test_groups_that_share_nothing_are_told_apart(result: coframe.Registration) 
     assert "4 groups (1, 1, 1, 1)" in found.message
 
 
+def test_warnings_of_the_start_come_first(result: coframe.Registration) -> None:
+    warned = dataclasses.replace(result, groups=((0, 1, 2), (3,)), warnings=("the clouds fall into 2 groups",))
+    (found,) = figures.notices(warned, np.eye(4), 0.0)
+    assert found.message == "The clouds fall into 2 groups."
+
+
 def test_notices_put_the_worst_first(result: coframe.Registration) -> None:
     words = ["aligned", "weak", "failed", "aligned"]
     worse = [dataclasses.replace(v, verdict=w, reason=w) for v, w in zip(result.verdicts, words, strict=True)]

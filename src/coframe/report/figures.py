@@ -96,15 +96,16 @@ class Notice:
 
 
 def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Notice]:
-    """The worst first; empty when there is nothing to say."""
-    found = [
+    """What concerns the whole first, then the worst clouds; empty when there is nothing to say."""
+    found = [Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in result.warnings]
+    found += [
         Notice(v.verdict, name, f"{v.verdict}: {v.reason}")
         for level in ("failed", "weak")
         for name, v in zip(result.names, result.verdicts, strict=True)
         if v.verdict == level
     ]
     apart = groups(overlap)
-    if len(apart) > 1:
+    if len(apart) > 1 and len(result.groups) < 2:  # else it is among the warnings
         sizes = ", ".join(str(len(group)) for group in apart)
         text = f"The clouds fall into {len(apart)} groups ({sizes}) that share too little surface to be joined:"
         found.append(Notice("weak", None, f"{text} how the groups lie to each other is not known."))
