@@ -25,7 +25,7 @@ from coframe.mixture import Mixture
 from coframe.moments import Moments
 
 TASKS = 64  # pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum quickly
-SMALLEST_TASK = 1536  # points: the sums of a task cost as much as some hundred points do
+SMALLEST_TASK = 4096  # points: zeroing and adding up the sums of a task costs as much as some hundred points
 
 
 @dataclass(frozen=True)
