@@ -331,6 +331,8 @@ def sweep(
         n = _surviving_components(full, box, components, reach, log_weight, threshold, near, n, hit, index)
         pairs += n * m
 
+        for b in range(LEAF):
+            shift[b] = total[b] = 0
         seen, limit = 0, real(max(threshold, -1e38))
         for i in range(n):
             k = index[i]
@@ -346,19 +348,19 @@ def sweep(
                 reached = _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, limit, beta, seen)
             else:
                 reached = _exponents_spheres(X, x, y, z, real(components[3, k]), l, limit, beta, seen)
+            if c > 0 and reached > 0:  # while the row is at hand
+                _powers(beta, seen, shift, total)
             index[seen] = k  # the next row takes this place when no point of the block is near enough
             seen += reached > 0
 
-        for b in range(LEAF):
-            shift[b] = total[b] = 0
         if c <= 0:  # without a uniform class, densities relative to the largest: nothing underflows to 0 / 0
             for b in range(LEAF):
                 shift[b] = real(-3e38)
             for i in range(seen):
                 for b in range(LEAF):
                     shift[b] = max(shift[b], beta[i, b])
-        for i in range(seen):
-            _powers(beta, i, shift, total)
+            for i in range(seen):
+                _powers(beta, i, shift, total)
         for b in range(LEAF):
             dens[b] = total[b] + c
             r[b] = real(weight[b] / dens[b])
