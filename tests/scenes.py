@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Small scenes for tests: points drawn from a known mixture, and views of one shape to be registered."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import jaxtyping
 import numpy as np
 import paper
 
@@ -124,3 +127,13 @@ def relative(poses):
 def bits(*arrays):
     """What two runs must share to be called the same."""
     return [np.ascontiguousarray(a).tobytes() for a in arrays]
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Without shapes being checked: that takes most of the time, and users have no checker in front of the door."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

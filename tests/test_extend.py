@@ -12,6 +12,7 @@ from scenes import random_poses
 import coframe
 from coframe import InputError, Options, geometry, metrics, simulate
 from coframe.extend import implied
+from coframe.io import ply
 
 FEW = Options(components=150, points=600)
 
@@ -130,6 +131,27 @@ def test_global_matching_needs_no_start():
     assert metrics.rotation_errors(poses, scene.poses)[3] < 1.0
 
 
+def test_what_is_known_of_the_clouds_stays_with_them(scene, four, tmp_path):
+    """Colours, files and groups grow and shrink with the clouds, and the result can still be saved."""
+    red = [np.full(len(cloud), j, np.uint8) for j, cloud in enumerate(scene.clouds)]
+    for j, cloud in enumerate(scene.clouds[:5]):
+        ply.write(tmp_path / f"scan{j}.ply", cloud, red=red[j], green=red[j], blue=red[j])
+    files = [tmp_path / f"scan{j}.ply" for j in range(5)]
+    known = coframe.register(files[:4], scene.poses[:4], options=FEW)
+    longer = coframe.extend(known, files[4], options=FEW)
+    assert longer.names == tuple(f"scan{j}" for j in range(5))
+    assert longer.groups == ((0, 1, 2, 3, 4),)
+    shorter = coframe.forget(longer, 1)
+    assert shorter.groups == ((0, 1, 2, 3),)
+    for result, clouds in ((longer, range(5)), (shorter, (0, 2, 3, 4))):
+        again = coframe.load(result.save(tmp_path / "out"))
+        assert again.files == tuple(str(files[j]) for j in clouds)
+        assert [int(each["red"][0]) for each in again.attributes] == list(clouds)
+    array = coframe.extend(known, scene.clouds[4], options=FEW)  # which has neither
+    assert array.files == ()
+    assert len(coframe.load(array.save(tmp_path / "other")).attributes) == 5
+
+
 def test_units_and_place_change_nothing(scene, four):
     one = coframe.extend(four, scene.clouds[4], "velocity", options=FEW)
     scale, shift = 1000.0, np.array([500_000.0, 4_400_000.0, 100.0])
@@ -234,5 +256,3 @@ def test_in_the_plane():
     result = coframe.register(flat[:3], options=FEW)
     result = coframe.extend(result, flat[3], options=FEW)
     assert metrics.rotation_errors(result.poses, truth)[3] < 1.0
-    with pytest.raises(InputError, match="three dimensions"):
-        coframe.extend(result, flat[3], "match")

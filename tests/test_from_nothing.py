@@ -4,13 +4,11 @@
 import itertools
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
+from scenes import unchecked
 from threadpoolctl import threadpool_limits
 
 import coframe
@@ -27,16 +25,6 @@ def scene(views: int, points: int, degrees: float, seed: int = 0, **setting: Any
     """Scans in arbitrary poses."""
     rng = np.random.default_rng(seed)
     return simulate.scene(views, points, degrees=degrees, **({"motion_degrees": 180.0, "motion_shift": 2.0} | setting), rng=rng)
-
-
-@contextmanager
-def unchecked() -> Iterator[None]:
-    """Without shapes being checked, which takes most of the time; smaller tests check them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def registered(clouds: list[np.ndarray], **arguments: Any) -> coframe.Registration:

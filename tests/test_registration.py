@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: MIT
 """`register`, seen from outside: it finds the truth, keeps its promises, and says what is wrong with its input."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scenes import unchecked
 
 import coframe
 from coframe import em, geometry, joint, metrics, schedule, simulate
@@ -29,16 +27,6 @@ def disturbed(poses: np.ndarray, rng: np.random.Generator, degrees: float = 5.0,
     D = poses.shape[1] - 1
     turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in poses])
     return geometry.pose(turns, rng.uniform(-shift, shift, (len(poses), D))) @ poses
-
-
-@contextmanager
-def unchecked() -> Iterator[None]:
-    """Without shapes being checked: that takes most of the time, and users have no checker in front of the door."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @dataclass(frozen=True)

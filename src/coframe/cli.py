@@ -236,18 +236,16 @@ def extend(
     """
     import coframe
     from coframe.clouds import InputError
-    from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
 
     result = coframe.load(folder)
     before = len(result.clouds)
-    clouds = [cloud_files.read(path) for path in files]
     known = pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
     options = coframe.Options(seed=seed, threads=threads)
-    for path, cloud, pose in zip(files, clouds, known, strict=True):
+    for path, pose in zip(files, known, strict=True):
         if path.stem in result.names:
             raise InputError(f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there")
-        result = coframe.extend(result, cloud, pose, options=options, name=path.stem)
+        result = coframe.extend(result, path, pose, options=options)
     result.save(output or folder)
     if not quiet:
         console.print(_verdict_table(result))

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Shaped
 
 from coframe import geometry
+from coframe.arrays import Array
 from coframe.clouds import InputError
 from coframe.io import clouds as cloud_files
 from coframe.io import e57
@@ -110,7 +112,9 @@ def _aligned(result: Registration, folder: Path) -> list[Path]:
 
 def described(result: Registration, scans: list[Scan], files: list[Path]) -> Registration:
     """A result that knows its files, and the colours, normals and intensities of its points."""
-    attributes = tuple(
-        {name: column for name, column in scan.attributes().items() if column.dtype.kind in "fiub"} for scan in scans
-    )
-    return replace(result, attributes=attributes, files=tuple(str(file.absolute()) for file in files))
+    return replace(result, attributes=tuple(map(columns, scans)), files=tuple(str(file.absolute()) for file in files))
+
+
+def columns(scan: Scan) -> dict[str, Shaped[Array, " N"]]:
+    """What a result keeps of a scan beside its points."""
+    return {name: column for name, column in scan.attributes().items() if column.dtype.kind in "fiub"}

@@ -7,7 +7,10 @@ added, and what it shows of new surface becomes new components. Taking its momen
 The poses of the other clouds stay; `register` moves them all.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,15 @@ from coframe.clouds import Frames, InputError, as_clouds, extent
 from coframe.doors import Options, as_poses, as_weights
 from coframe.em import Fit
 from coframe.estep import Cloud
+from coframe.export import columns
+from coframe.io import clouds as cloud_files
+from coframe.io.scan import Scan
 from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.result import Registration, outlier_probability
-from coframe.sweeps import Sweep, quiet_blas
+from coframe.start import nothing
+from coframe.sweeps import Sweep, available_cores, quiet_blas
 
 FLOOR = 1e-7  # of the squared extent, as in `register`
 PSEUDO = 0.1  # points that each component is worth beyond those it has seen: none is ever singular
@@ -36,7 +43,6 @@ TRYING = 15  # iterations of such a trial, at most
 MATURING = 3  # iterations with the pose held, for new components
 CHEAP = 0.05  # nats per point: components that may become one at this price do
 NEIGHBOURS = 8  # that a component may become one with
-VOXEL = 0.015  # of the extent, for global matching
 PAST = Constraints(fixed=(0,))  # of two clouds, the past and the new one
 DEFAULTS = Options()
 
@@ -53,17 +59,23 @@ def extend(
 ) -> Registration:
     """The registration with one more cloud. The other poses stay, and the mixture grows where the cloud shows new surface.
 
-    cloud: (N, D), or anything with `.points` or `.vertices`. pose: where to start; a matrix, "previous" (the pose of the last
-    cloud), "velocity" (the last motion once more), or "match" (global matching with the merged cloud, from anywhere).
+    cloud: (N, D), anything with `.points` or `.vertices`, or a file. pose: where to start; a matrix, "previous" (the pose of
+    the last cloud), "velocity" (the last motion once more), or "match" (matched with the merged cloud, from anywhere).
     weights: of the points; only their ratios count.
 
     >>> result = coframe.extend(result, cloud)
     >>> result.poses[-1], result.verdicts[-1]
     """
-    name = f"cloud {len(result.clouds)}" if name is None else name
+    about: Mapping[str, Array] = {}
+    file: Path | None = None
+    if isinstance(cloud, str | PathLike):
+        scan, file = _opened(cloud)
+        cloud, name, about = scan.points, scan.name if name is None else name, columns(scan)
+    M = len(result.clouds)
+    name = f"cloud {M}" if name is None else name
     cloud = as_clouds([result.clouds[-1], cloud], names=[result.names[-1], name])[1]
     (weight,) = as_weights(None if weights is None else [weights], [cloud])
-    start = _start(result, cloud, pose)
+    start = _start(result, cloud, pose, options)
     rng = np.random.default_rng(options.seed)
 
     frames, origin = Frames(np.median(cloud, axis=0)[None], extent(cloud)), result.mixture.means.mean(0)
@@ -85,7 +97,8 @@ def extend(
     old = with_components(result.moments, outer.means[len(before) :])
     moments = old.with_cloud(frames.leave_moments(fit.moments[1], origin)).recentred(outer.means)
     visibility = np.concatenate([_old_priors(result, len(outer)), schedule.priors(moments.mass[-1:])])
-    extended = Registration(
+    extended = replace(
+        result,
         clouds=(*result.clouds, cloud),
         names=(*result.names, name),
         poses=np.concatenate([result.poses, frames.leave_poses(fit.poses[1:], origin)]),
@@ -93,10 +106,11 @@ def extend(
         moments=moments,
         outlier_probability=(*result.outlier_probability, outlier_probability(assignment, fit.mixture)),
         labels=(*result.labels, assignment.label),
-        verdicts=result.verdicts,
         pose_covariance=np.concatenate([result.pose_covariance, covariance]),
-        history=result.history,
         status=fit.status,
+        attributes=(*(result.attributes or ({},) * M), about) if result.attributes or about else (),
+        files=(*result.files, str(file.absolute())) if result.files and file else (),
+        groups=_joined_group(result, moments),
     )
     return replace(extended, verdicts=(*result.verdicts, _verdict(extended)))
 
@@ -150,6 +164,10 @@ def forget(result: Registration, cloud: int) -> Registration:
         verdicts=rest_of(result.verdicts),
         pose_covariance=result.pose_covariance[others],
         history=tuple(replace(step, poses=np.delete(step.poses, cloud, 0)) for step in result.history if len(step.poses) == M),
+        attributes=rest_of(result.attributes),
+        files=rest_of(result.files),
+        groups=tuple(who for group in result.groups if (who := tuple(j - (j > cloud) for j in group if j != cloud))),
+        doubts=tuple(replace(d, cloud=d.cloud - (d.cloud > cloud)) for d in result.doubts if d.cloud != cloud),
     )
 
 
@@ -353,32 +371,41 @@ def _alone(moments: Moments) -> Moments:
     return Moments(moments.about, moments.mass[None], moments.first[None], moments.second[None], moments.points[None])
 
 
-def _start(result: Registration, cloud: Float[Array, "N D"], pose: Float[Array, "D1 D1"] | str) -> Float[Array, "D1 D1"]:
+def _opened(path: str | PathLike[str]) -> tuple[Scan, Path]:
+    scans, files = cloud_files.open_all([path])
+    if len(scans) != 1:
+        raise InputError(f"{path}: expected one cloud, found {len(scans)}")
+    return scans[0], files[0]
+
+
+def _joined_group(result: Registration, moments: Moments) -> tuple[tuple[int, ...], ...]:
+    """The groups, the new cloud in the one whose surface it lies on most."""
+    if len(result.groups) < 2:
+        return (tuple(range(len(moments.mass))),)
+    shared = [(moments.mass[-1] * (moments.mass[list(group)].sum(0) > 1)).sum() for group in result.groups]
+    return tuple((*group, len(result.clouds)) if g == np.argmax(shared) else group for g, group in enumerate(result.groups))
+
+
+def _start(
+    result: Registration, cloud: Float[Array, "N D"], pose: Float[Array, "D1 D1"] | str, options: Options
+) -> Float[Array, "D1 D1"]:
     if not isinstance(pose, str):
         return as_poses(np.asarray(pose)[None], 1, cloud.shape[1], name="pose")[0]
     if pose not in STARTS:
         raise InputError(f"pose: expected a matrix or one of {', '.join(STARTS)}, found {pose!r}")
     last = result.poses[-1]
     if pose == "match":
-        return _matched(result, cloud)
+        return _matched(result, cloud, options)
     return last @ geometry.inverse(result.poses[-2]) @ last if pose == "velocity" and len(result.poses) > 1 else last
 
 
-def _matched(result: Registration, cloud: Float[Array, "N D"]) -> Float[Array, "D1 D1"]:
-    """The pose that global matching with the merged cloud finds; lengths are in voxels, as the matcher needs them."""
-    if cloud.shape[1] != 3:
-        raise InputError("pose: expected clouds of three dimensions for 'match', found two")
-    import kiss_matcher
-
-    merged = result.merged()
-    merged = merged[np.linspace(0, len(merged) - 1, min(len(merged), 200_000)).astype(int)]
-    voxel, here, there = VOXEL * extent(cloud), np.median(cloud, axis=0), np.median(merged, axis=0)
-    matcher = kiss_matcher.KISSMatcher(1.0)
-    source, target = ((points - centre) / voxel for points, centre in ((cloud, here), (merged, there)))
-    found = matcher.estimate(source.astype(np.float32), target.astype(np.float32))
-    R = geometry.nearest_rotation(np.asarray(found.rotation, float))
-    t = voxel * np.asarray(found.translation, float).ravel()
-    return geometry.pose(R, t + there - R @ here)
+def _matched(result: Registration, cloud: Float[Array, "N D"], options: Options) -> Float[Array, "D1 D1"]:
+    """The pose that matching with the merged cloud finds; where that finds nothing, the last one, and the verdict tells."""
+    threads = available_cores() if options.threads is None else options.threads
+    rng = np.random.default_rng(options.seed)
+    found = nothing.start([result.merged(), cloud], rng=rng, threads=threads, look=False)
+    scene, new = found.poses[0]
+    return result.poses[-1] if len(found.groups) > 1 else geometry.inverse(scene) @ new
 
 
 def _old_priors(result: Registration, count: int) -> Float[Array, "M K"]:
@@ -386,8 +413,8 @@ def _old_priors(result: Registration, count: int) -> Float[Array, "M K"]:
     rows = result.mixture.visibility
     if rows is None:
         rows = np.tile(result.mixture.weights, (len(result.poses), 1))
-    nothing = schedule.SMOOTHING / (result.moments.mass.sum(1, keepdims=True) + schedule.SMOOTHING * count)
-    longer = np.concatenate([rows, np.repeat(nothing, count - rows.shape[1], axis=1)], 1)
+    unseen = schedule.SMOOTHING / (result.moments.mass.sum(1, keepdims=True) + schedule.SMOOTHING * count)
+    longer = np.concatenate([rows, np.repeat(unseen, count - rows.shape[1], axis=1)], 1)
     return longer * (rows.sum(1) / longer.sum(1))[:, None]
 
 

@@ -25,8 +25,7 @@ from numba.extending import intrinsic, overload
 
 LEAF = 32  # points per block: whole vectors of any width, and few enough that their box is small
 CELL = 8  # components per block
-SPHERE_ROWS = 4  # x, y, z, -log2(e) / (2 variance)
-FULL_ROWS = 9  # x, y, z, six coefficients of the quadratic form in base 2
+FULL_ROWS = 9  # x, y, z, six coefficients of the quadratic form in base 2; of spheres x, y, z, -log2(e) / (2 variance)
 SPHERE_SUMS = 5  # sum a, sum a (x - mu) (3), sum a |x - mu|^2
 FULL_SUMS = 10  # sum a, sum a (x - mu) (3), sum a (x - mu)(x - mu)^T (6: xx xy xz yy yz zz)
 
