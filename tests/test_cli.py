@@ -50,9 +50,12 @@ def test_register_writes_poses_with_verdicts(scans: tuple[Path, simulate.Scene])
     files = [f"scan{j}.ply" for j in (2, 0, 1)]
     done = run("register", *files, "--poses", "start.json", "-o", "out", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
-    clouds = json.loads((folder / "out/poses.json").read_text())["clouds"]
+    content = json.loads((folder / "out/poses.json").read_text())
+    clouds = content["clouds"]
     assert [cloud["name"] for cloud in clouds] == ["scan0", "scan1", "scan2"]
     assert all(cloud["verdict"] == "aligned" for cloud in clouds)
+    assert content["seed"] == content["options"]["seed"] == 0
+    assert content["options"] == coframe.Options().record() == dict(coframe.load(folder / "out").options)
     found = np.array([cloud["pose"] for cloud in clouds])
     assert metrics.rotation_errors(found, scene.poses).max() < 1
 

@@ -16,9 +16,10 @@ from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_
 from coframe.em import Iteration, Status
 from coframe.estep import Cloud
 from coframe.export import described
+from coframe.groups import side_by_side
 from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
-from coframe.result import Registration, in_user_units, side_by_side
+from coframe.result import Registration, in_user_units
 from coframe.schedule import Level, Runner
 from coframe.start import nothing
 from coframe.start.doubt import Doubt
@@ -79,7 +80,7 @@ def register(
     names = [f"cloud {j}" for j in range(M)] if names is None else names
     problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration)
     if poses is not None:
-        return problem.fit(as_poses(poses, M, D))
+        return replace(problem.fit(as_poses(poses, M, D)), options=options.record())
     begun = _begun(problem, on_pair)
     parts = [
         _best(problem.part(group), [each[list(group)] for each in begun.poses], begun, group)
@@ -88,7 +89,7 @@ def register(
     ]
     fits, lost = [fit for fit, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
     whole = fits[0] if len(begun.groups) == 1 else side_by_side(fits, begun.groups, clouds, names)
-    return _told(whole, begun, lost)
+    return replace(_told(whole, begun, lost), options=options.record())
 
 
 @dataclass(frozen=True)
