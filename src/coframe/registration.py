@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from os import PathLike
 from typing import Any
 
@@ -43,6 +44,7 @@ def register(
     names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    on_progress: Callable[[float], object] = lambda share: None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
@@ -53,7 +55,8 @@ def register(
     weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched.
+    of pairs matched so far and of all, where pairs are matched. on_progress: called with the share of the work after that, 0 to
+    1, as far as it can be foreseen.
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
@@ -73,18 +76,19 @@ def register(
             names=[scan.name for scan in scans] if names is None else names,
             on_iteration=on_iteration,
             on_pair=on_pair,
+            on_progress=on_progress,
         )
         return described(result, scans, files)
     clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
-    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration)
+    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration, on_progress)
     if poses is not None:
         return replace(problem.fit(as_poses(poses, M, D)), options=options.record())
     begun = _begun(problem, on_pair)
     parts = [
-        _best(problem.part(group), [each[list(group)] for each in begun.poses], begun, group)
-        for group in begun.groups
+        _best(problem.part(group, before), [each[list(group)] for each in begun.poses], begun, group)
+        for before, group in zip(accumulate(map(len, begun.groups), initial=0), begun.groups, strict=False)
         if len(group) > 1
     ]
     fits, lost = [fit for fit, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
@@ -103,9 +107,10 @@ class Problem:
     fixed: tuple[int, ...]
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
+    on_progress: Callable[[float], object]
 
-    def part(self, group: Sequence[int]) -> "Problem":
-        """The problem of some of the clouds; only a problem without fixed clouds and priors has parts."""
+    def part(self, group: Sequence[int], before: int = 0) -> "Problem":
+        """The problem of some of the clouds, so many done before; only one without fixed clouds and priors has parts."""
         if len(group) == len(self.clouds):
             return self
         return replace(
@@ -113,6 +118,7 @@ class Problem:
             clouds=[self.clouds[j] for j in group],
             weights=[self.weights[j] for j in group],
             names=[self.names[j] for j in group],
+            on_progress=lambda share: self.on_progress((before + share * len(group)) / len(self.clouds)),
         )
 
     def fit(self, poses: Float[Array, "M D1 D1"], *, seed: int = 0) -> Registration:
@@ -139,6 +145,7 @@ class Problem:
                 threads=options.threads,
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
+                on_progress=self.on_progress,
             ),
         )
         sweep = Sweep([Cloud.of(c, w) for c, w in zip(inner, self.weights, strict=True)], threads=options.threads)
