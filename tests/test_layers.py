@@ -29,8 +29,8 @@ LAYERS = [
     "report.scene",
     "report.page",
     "cli.app",
-    "cli.show",
-    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
+    "cli.show cli.watch",
+    "cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor",
     "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

@@ -82,7 +82,9 @@ def register(
     clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
-    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration, on_progress)
+    problem = Problem(
+        clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration, on_progress
+    )
     if poses is not None:
         return replace(problem.fit(as_poses(poses, M, D)), options=options.record())
     begun = _begun(problem, on_pair)

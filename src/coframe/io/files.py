@@ -22,7 +22,10 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     ...     temporary.write_text("{}")
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody knows the temporary name
     os.close(handle)
     temporary = Path(name)
     try:
