@@ -25,7 +25,9 @@ class Method(StrEnum):
 
 
 def register(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Two or more clouds: files of any format, folders, patterns.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Two or more clouds: files of any format, folders, patterns.")
+    ],
     output: Output,
     poses: Annotated[
         Path | None, typer.Option(help="Start poses in any format, matched by name. Default: they are found.")
