@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from coframe.cli.app import Output, Quiet, Seed, Threads, console, say, writable
-from coframe.cli.show import failed, write_report
+from coframe.cli.show import failed, store
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def demo(
         result = register(
             scene.clouds, options=chosen, on_iteration=watch.iteration, on_pair=watch.pair, on_progress=watch.progress
         )
-    result.save(output)
-    written = ["poses.json", "merged.ply", "model.ply", "state.npz"]
-    write_report(output, result, chosen, geometry.identity(views, 3), begun, written)
+    written = store(output, result, chosen, geometry.identity(views, 3), begun, report=True)
     if not quiet:
         console.print(_demo_table(result, scene))
         say(f"wrote {', '.join(written)} to {output}/")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coframe.cli.app import AsJson, Quiet, Seed, Threads, WithReport, console, say, say_json, writable
-from coframe.cli.show import as_told, failed, verdict_table, write_report
+from coframe.cli.show import as_told, failed, store, verdict_table
 
 
 def extend(
@@ -48,10 +48,7 @@ def extend(
         if path.stem in result.names:
             raise InputError(f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there")
         result = coframe.extend(result, path, pose, options=options)
-    result.save(target)
-    written = ["poses.json", "merged.ply", "model.ply", "state.npz"]
-    if report:
-        write_report(target, result, options, None, begun, written)
+    written = store(target, result, options, None, begun, report=report)
     if as_json:
         say_json(as_told(target, written, begun))
     elif not quiet:

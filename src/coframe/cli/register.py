@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coframe.cli.app import AsJson, Output, Quiet, Seed, Threads, WithReport, console, say, say_json, writable
-from coframe.cli.show import as_told, failed, verdict_table, write_report
+from coframe.cli.show import as_told, failed, store, verdict_table
 from coframe.cli.watch import Watch, watching
 
 if TYPE_CHECKING:
@@ -91,11 +91,8 @@ def register(
                 on_progress=watch.progress,
             )
     result = described(result, scans, files)
-    result.save(output)
-    written = ["poses.json", "merged.ply", "model.ply", "state.npz"]
-    if report:
-        began_at = known if known is not None else geometry.identity(len(clouds), clouds[0].shape[1])
-        write_report(output, result, options, began_at, begun, written)
+    first = geometry.identity(len(clouds), clouds[0].shape[1]) if known is None else known
+    written = store(output, result, options, first, begun, report=report)
     if as_json:
         say_json(as_told(output, written, begun))
     elif not quiet:
@@ -136,5 +133,6 @@ def _show(result: "Registration", output: Path, written: list[str]) -> None:
     say(f"start: {result.start}{tried}")
     for warning in result.warnings:
         say(f"warning: {warning}")
-    say(f"{result.status.value}")
+    published = result.options["method"] == Method.PAPER
+    say(f"{result.iterations} iterations, as published" if published else result.status.value)
     say(f"wrote {', '.join(written)} to {output}/")

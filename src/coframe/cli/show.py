@@ -29,7 +29,7 @@ def verdict_table(result: "Registration") -> Table:
     for name, cloud, verdict, trouble in zip(result.names, result.clouds, result.verdicts, troubled, strict=True):
         colour = COLOURS[verdict.verdict]
         row = [escape(name), str(len(cloud)), f"[{colour}]{verdict.verdict}[/]", f"{verdict.overlap:.0%}"]
-        table.add_row(*row, f"{verdict.residual:.3g}", escape(verdict.reason) if trouble else "")
+        table.add_row(*row, f"{verdict.residual:.3g}", *([escape(verdict.reason)] if trouble else []))
     return table
 
 
@@ -38,19 +38,21 @@ def failed(result: "Registration", first: int = 0) -> bool:
     return any(verdict.verdict == "failed" for verdict in result.verdicts[first:])
 
 
-def write_report(
-    folder: Path, result: "Registration", options: "Options", start: "Array | None", begun: float, names: list[str]
-) -> None:
-    """report.html, and run.json with what the result itself does not know; their names join those of the files written."""
+def store(
+    folder: Path, result: "Registration", options: "Options", start: "Array | None", begun: float, *, report: bool
+) -> list[str]:
+    """Write a result with its run.json, which says how it came about, and the report if wanted; returns the files' names."""
     from dataclasses import asdict
 
     from coframe import report as reports
 
+    result.save(folder)
     command = shlex.join(["coframe", *sys.argv[1:]])
     run = reports.Run(command, asdict(options), seconds=time.perf_counter() - begun, start=start)
     run.save(folder)
-    reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
-    names += ["run.json", "report.html"]
+    if report:
+        reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
+    return ["poses.json", "merged.ply", "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]
 
 
 def as_told(folder: Path, written: list[str], begun: float) -> dict[str, Any]:
