@@ -17,7 +17,7 @@ LAYERS = [
     "clouds",
     "estep mstep joint io.files io.numbers io.scan",
     "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images start.features",
-    "io.pcd io.poses start.verify start.planar",
+    "journal io.pcd io.poses start.verify start.planar",
     "io.clouds trajectory",
     "sequence.frames",
     "stored",
@@ -29,7 +29,7 @@ LAYERS = [
     "report.scene",
     "report.page",
     "cli.app",
-    "cli.show cli.watch",
+    "cli.show cli.watch cli.interrupt",
     "cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor",
     "__main__",
 ]

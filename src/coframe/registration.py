@@ -2,7 +2,7 @@
 """`register`: clouds in, poses out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from os import PathLike
 from typing import Any
@@ -20,6 +20,7 @@ from coframe.export import described
 from coframe.groups import side_by_side
 from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
+from coframe.journal import Journal, digest
 from coframe.result import Registration, in_user_units
 from coframe.schedule import Level, Runner
 from coframe.start import nothing
@@ -45,6 +46,7 @@ def register(
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     on_progress: Callable[[float], object] = lambda share: None,
+    journal: Journal | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
@@ -56,7 +58,7 @@ def register(
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
     of pairs matched so far and of all, where pairs are matched. on_progress: called with the share of the work after that, 0 to
-    1, as far as it can be foreseen.
+    1, as far as it can be foreseen. journal: keeps what is done, so that a run that is interrupted can go on (see `Journal`).
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
@@ -77,14 +79,16 @@ def register(
             on_iteration=on_iteration,
             on_pair=on_pair,
             on_progress=on_progress,
+            journal=journal,
         )
         return described(result, scans, files)
     clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
-    problem = Problem(
-        clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration, on_progress
-    )
+    constraints = as_fixed(fixed, M), priors
+    problem = Problem(clouds, as_weights(weights, clouds), names, options, *constraints, on_iteration, on_progress, journal)
+    if journal is not None:
+        journal.begin(*problem.fingerprint(poses))
     if poses is not None:
         return replace(problem.fit(as_poses(poses, M, D)), options=options.record())
     begun = _begun(problem, on_pair)
@@ -110,6 +114,16 @@ class Problem:
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
     on_progress: Callable[[float], object]
+    journal: Journal | None = None
+
+    def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+        """All that the result depends on: options, name and digest of each cloud, a digest of start poses and the like."""
+        options = {name: value for name, value in asdict(self.options).items() if name != "threads"}
+        clouds = [(name, digest(cloud)) for name, cloud in zip(self.names, self.clouds, strict=True)]
+        known = [np.array(prior.cloud) for prior in self.priors]
+        known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
+        start = np.empty(0) if poses is None else np.asarray(poses, float)
+        return options, clouds, digest(start, np.array(self.fixed), *self.weights, *known)
 
     def part(self, group: Sequence[int], before: int = 0) -> "Problem":
         """The problem of some of the clouds, so many done before; only one without fixed clouds and priors has parts."""
@@ -148,6 +162,7 @@ class Problem:
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
                 on_progress=self.on_progress,
+                journal=self.journal,
             ),
         )
         sweep = Sweep([Cloud.of(c, w) for c, w in zip(inner, self.weights, strict=True)], threads=options.threads)
@@ -160,7 +175,7 @@ class Problem:
         rng = np.random.default_rng(self.options.seed)
         orders = [rng.permutation(len(cloud))[: 2 * COARSE.points] for cloud in self.clouds]
         inner = frames.enter([cloud[order] for cloud, order in zip(self.clouds, orders, strict=True)])
-        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads)
+        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
         fit = runner.fit([Cloud.of(cloud[::2]) for cloud in inner], frames.enter_poses(poses, origin), COARSE)
         sweep = Sweep([Cloud.of(cloud[1::2]) for cloud in inner], threads=self.options.threads)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
@@ -186,6 +201,7 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
         threads=available_cores() if options.threads is None else options.threads,
         look=options.start == "auto",
         on_pair=on_pair,
+        journal=problem.journal,
     )
 
 

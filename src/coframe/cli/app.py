@@ -76,6 +76,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             reason, code = str(error), 2
         except KeyboardInterrupt:
             reason, code = "interrupted", 130
+        except SystemExit as exit:  # a signal, of which `interruptible` has said what is to say
+            if arguments.get("as_json"):
+                say_json({"error": "interrupted", "exit_code": exit.code})
+            raise
         except MemoryError:
             reason, code = "not enough memory for this; fewer or thinned-out clouds need less", 2
         except OSError as error:

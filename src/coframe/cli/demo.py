@@ -43,9 +43,7 @@ def demo(
     scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
     chosen = Options(seed=seed, threads=threads)
     with watching(quiet) as watch:
-        result = register(
-            scene.clouds, options=chosen, on_iteration=watch.iteration, on_pair=watch.pair, on_progress=watch.progress
-        )
+        result = register(scene.clouds, options=chosen, **watch.callbacks)
     written = store(output, result, chosen, geometry.identity(views, 3), begun, report=True)
     if not quiet:
         console.print(_demo_table(result, scene))

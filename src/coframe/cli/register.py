@@ -2,6 +2,7 @@
 """`coframe register`."""
 
 import time
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coframe.cli.app import AsJson, Output, Quiet, Seed, Threads, WithReport, console, say, say_json, writable
+from coframe.cli.interrupt import interruptible
 from coframe.cli.show import as_told, failed, store, verdict_table
 from coframe.cli.watch import Watch, watching
 
@@ -45,13 +47,15 @@ def register(
     ] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run in the same folder that was interrupted.")] = False,
     report: WithReport = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Bring clouds into one common frame.
 
-    They may lie as they come from the scanner; start poses help where they are known.
+    They may lie as they come from the scanner; start poses help where they are known. Ctrl-C keeps what is done; the same
+    command with --resume goes on to the same result.
 
     Examples:
 
@@ -65,7 +69,7 @@ def register(
     """
     import coframe
     from coframe import geometry
-    from coframe.clouds import as_clouds
+    from coframe.clouds import InputError, as_clouds
     from coframe.export import described
     from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
@@ -73,26 +77,23 @@ def register(
     begun = time.perf_counter()
     writable(output)
     options = coframe.Options(components=components or 1000, start=start, seed=seed, threads=threads)
+    if resume and method is Method.PAPER:
+        raise InputError("resume: expected --method register, which keeps a checkpoint, found paper")
     with watching(quiet) as watch:
         scans, files = cloud_files.open_all(files)
         clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
         names = [scan.name for scan in scans]
         known = pose_files.read_for(poses, names) if poses else None
-        if method is Method.PAPER:
-            result = _published(clouds, known, components, options, names, watch)
-        else:
-            result = coframe.register(
-                clouds,
-                known,
-                options=options,
-                names=names,
-                on_iteration=watch.iteration,
-                on_pair=watch.pair,
-                on_progress=watch.progress,
-            )
-    result = described(result, scans, files)
-    first = geometry.identity(len(clouds), clouds[0].shape[1]) if known is None else known
-    written = store(output, result, options, first, begun, report=report)
+        first = geometry.identity(len(clouds), clouds[0].shape[1]) if known is None else known
+        watch.tell(f"looking at {len(clouds)} clouds")
+        with nullcontext() if method is Method.PAPER else interruptible(output, resume) as journal:
+            if method is Method.PAPER:
+                result = _published(clouds, known, components, options, names, watch)
+            else:
+                result = coframe.register(clouds, known, options=options, names=names, journal=journal, **watch.callbacks)
+            watch.tell("writing")
+            result = described(result, scans, files)
+            written = store(output, result, options, first, begun, report=report)
     if as_json:
         say_json(as_told(output, written, begun))
     elif not quiet:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
 from coframe.cli.app import watcher
@@ -76,8 +76,8 @@ class Watch:
             self.matching = False
             self.fits.report(0.0)
         self.iterations += 1
-        change = f"largest pose change {step.step:.1e} of the scene"
-        self.tell(f"iteration {self.iterations}: log-likelihood {step.log_likelihood:.5g}, {change}")
+        figures = f"log-likelihood {step.log_likelihood:.4g}, pose change {step.step:.0e}"
+        self.tell(f"iteration {self.iterations}: {figures}")
 
     def pair(self, done: int, total: int) -> None:
         self.matching = True
@@ -87,6 +87,11 @@ class Watch:
     def progress(self, share: float) -> None:
         self.fits.report(share)
 
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """As `register` takes them."""
+        return {"on_iteration": self.iteration, "on_pair": self.pair, "on_progress": self.progress}
+
     def time_left(self) -> str:
         """In words; while pairs are matched, of that alone."""
         if self.matching:
@@ -94,22 +99,22 @@ class Watch:
         return about(self.fits.seconds())
 
 
-class _Left(ProgressColumn):
-    """The guess, rendered anew with every frame."""
+class _Time(ProgressColumn):
+    """The time left, rendered anew with every frame; before anything is known of it, the time that has passed."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        return Text(self.watch.time_left(), style="progress.remaining")
+        return Text(self.watch.time_left() or f"{task.elapsed or 0:.0f} s", style="progress.remaining")
 
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch]:
     """A line on stderr while the block runs, where that is a terminal; it vanishes in the end."""
     watch = Watch(lambda text: progress.update(task, description=text))
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), _Left(watch)
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), _Time(watch)
     progress = Progress(*columns, console=watcher, transient=True, disable=quiet or not watcher.is_terminal)
     task = progress.add_task("reading")
     with progress:
