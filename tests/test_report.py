@@ -251,7 +251,9 @@ def test_ticks_are_few_round_and_inside(low: float, span: float, count: int) -> 
 
 
 def test_lengths_share_their_decimals() -> None:
-    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == ["0.000113", "0.000097", "0.000107", "unknown"]
+    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == ["113e-6", "97e-6", "107e-6", "unknown"]
+    assert markup.lengths([0.00739, 0.0123]) == ["0.00739", "0.01230"]
+    assert markup.lengths([5.4e-6], 2) == ["5.4e-6"]
     assert markup.lengths([12345.6]) == ["12346"]
     assert markup.lengths([3e-12]) == ["3.00e-12"]
     assert markup.lengths([0.0]) == ["0.00"]
