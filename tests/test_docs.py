@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,20 @@ def test_links_lead_somewhere(page: str) -> None:
 def test_every_page_is_reached_from_the_index() -> None:
     linked = set(re.findall(r"\]\((\w+\.md)\)", TEXTS["docs/index.md"]))
     assert {Path(page).name for page in TEXTS if page.startswith("docs/")} - {"index.md"} == linked
+
+
+def test_functions_that_the_method_speaks_of_exist() -> None:
+    names = set(re.findall(r"`([a-z_]+\.[A-Za-z_.]+)`", TEXTS["docs/method.md"]))
+    names = {name for name in names if not name.endswith((".md", ".py"))}
+    assert {"estep.posteriors", "mstep.virtual_points", "joint.motions", "paper.integrate"} <= names
+    missing = []
+    for name in names:
+        module, _, rest = name.partition(".")
+        try:
+            attrgetter(rest)(import_module(f"coframe.{module}"))
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert missing == []
 
 
 def command_lines() -> list[tuple[str, str]]:

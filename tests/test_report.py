@@ -321,7 +321,8 @@ def test_register_writes_a_report_that_can_be_made_again(tmp_path: Path) -> None
     assert b"--components 20 --seed 7" in again
 
     assert command(*few, "--no-report", "-q", "-o", "bare", cwd=tmp_path).returncode == 0
-    assert {p.name for p in (tmp_path / "bare").iterdir()} == {"poses.json", "merged.ply", "model.ply", "state.npz"}
+    written = {p.name for p in (tmp_path / "bare").iterdir()}
+    assert written == {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json"}
 
 
 def test_a_result_without_its_run_has_a_report(result: coframe.Registration, tmp_path: Path) -> None:
