@@ -55,7 +55,8 @@ def command_lines() -> list[tuple[str, str]]:
     """Commands in blocks, and in the text where they have options; what follows a comment or a pipe is not ours."""
     found = []
     for page, text in TEXTS.items():
-        lines = re.findall(r"^(?:    |\$ )?(coframe [a-z].*)$", text, re.MULTILINE)
+        blocks = "\n".join([*re.findall(r"```\n(.*?)```", text, re.DOTALL), *re.findall(r"^    (.*)$", text, re.MULTILINE)])
+        lines = re.findall(r"^(?:\$ )?(coframe [a-z].*)$", blocks, re.MULTILINE)
         lines += [span for span in re.findall(r"`(coframe [a-z][^`]*)`", text) if " -" in span and "..." not in span]
         found += [(page, re.split(r"\s+#|\s+\||\n", line)[0]) for line in lines]
     return found
