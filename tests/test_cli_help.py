@@ -54,7 +54,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, cloud in zip(names, clouds, strict=False):
         ply.write(folder / "scans" / f"{name}.ply", cloud)
     ply.write(folder / "new.ply", clouds[3])
-    pose_files.write(folder / "truth.json", [*names, "new"], poses)
+    for truth in ("truth.json", "poses.json"):
+        pose_files.write(folder / truth, [*names, "new"], poses)
     pose_files.write(folder / "start.json", [*names, "new"], geometry.identity(4, 3))
     (folder / "rgbd_dataset_freiburg1_desk").mkdir()
     for j, cloud in enumerate(clouds):
