@@ -80,7 +80,7 @@ def register(
     if resume and method is Method.PAPER:
         raise InputError("resume: expected --method register, which keeps a checkpoint, found paper")
     with watching(quiet) as watch:
-        scans, files = cloud_files.open_all(files)
+        scans, files = cloud_files.open_all(files, on_file=watch.file)
         clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
         names = [scan.name for scan in scans]
         known = pose_files.read_for(poses, names) if poses else None

@@ -145,16 +145,22 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def open_all(
-    arguments: Iterable[str | os.PathLike[str]], *, samples: int | None = None, intrinsics: Intrinsics | None = None
+    arguments: Iterable[str | os.PathLike[str]],
+    *,
+    samples: int | None = None,
+    intrinsics: Intrinsics | None = None,
+    on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
 ) -> tuple[list[Scan], list[Path]]:
     """All scans of the files that the arguments name, and the file of each. Rays that met nothing are left out.
 
     Scans are called as their files are, without suffix; where that is not enough to tell them apart, with as much of the path,
-    and the scan's own name, as it takes.
+    and the scan's own name, as it takes. on_file: called before each file with its number from 1, how many they are, its name.
     """
     scans: list[Scan] = []
     files: list[Path] = []
-    for path in expand(arguments):
+    paths = expand(arguments)
+    for number, path in enumerate(paths, 1):
+        on_file(number, len(paths), path.name)
         several = read_all(path, samples=samples, intrinsics=intrinsics)
         named = [path.stem] if len(several) == 1 else [f"{path.stem}/{scan.name}" for scan in several]
         scans += [replace(scan.measured(), name=name) for scan, name in zip(several, named, strict=True)]
