@@ -42,10 +42,10 @@ def progress(quiet: bool) -> "Iterator[tuple[Callable[[Iteration], None], Callab
 
 def verdict_table(result: "Registration") -> Table:
     table = Table("cloud", "points", "verdict", "overlap", "residual", "reason")
-    for name, cloud, verdict in zip(result.names, result.clouds, result.verdicts, strict=True):
+    for name, count, verdict in zip(result.names, result.counts, result.verdicts, strict=True):
         figures = f"{verdict.overlap:.0%}", f"{verdict.residual:.3g}"
         reason = "" if verdict.verdict == "aligned" else verdict.reason
-        table.add_row(name, str(len(cloud)), verdict.verdict, *figures, reason)
+        table.add_row(name, str(count), verdict.verdict, *figures, reason)
     return table
 
 
