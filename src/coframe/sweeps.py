@@ -46,14 +46,16 @@ class Sweep:
         threads: int | None = None,
         dtype: DTypeLike = np.float64,
         tolerance: float | None = TOLERANCE,
+        total: int | None = None,
     ) -> None:
+        """`total`: points of all clouds, where these are some of them; pieces are cut as in a sweep over all."""
         self.clouds = list(clouds)
         self.threads = available_cores() if threads is None else threads
         self.dtype = np.dtype(dtype)
         self.tolerance = tolerance or -1.0  # the kernel's word for "skip nothing"
         self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
         self.pairs = 0
-        size = max(SMALLEST_TASK, -(-sum(map(len, self.clouds)) // TASKS))
+        size = max(SMALLEST_TASK, -(-(sum(map(len, self.clouds)) if total is None else total) // TASKS))
         self._tasks = [(j, start, stop) for j, cloud in enumerate(self.clouds) for start, stop in _pieces(len(cloud), size)]
         self._sums = np.empty((0, 0, 0))  # kept between sweeps: fresh pages cost more than the sums
 
