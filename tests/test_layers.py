@@ -18,7 +18,7 @@ LAYERS = [
     "estep mstep joint io.files io.numbers io.scan",
     "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images",
     "io.pcd io.poses io.merged places",
-    "start.features classify",
+    "journal start.features classify cluster",
     "start.verify start.planar",
     "io.clouds trajectory",
     "sequence.frames",
@@ -30,7 +30,7 @@ LAYERS = [
     "report.scene",
     "report.page",
     "cli.app",
-    "cli.show",
+    "cli.show cli.interrupt",
     "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
     "__main__",
 ]

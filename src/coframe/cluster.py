@@ -69,7 +69,7 @@ class There(Generic[T]):
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
-        told: Callable[[int, int], object] = lambda done, total: None,
+        heard: Callable[[int, S], object] = lambda number, answer: None,
     ) -> list[S]:
         together: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (a, b) in enumerate(pairs):
@@ -82,12 +82,10 @@ class There(Generic[T]):
                 rows = [[column[n] for column in columns] for n in part]
                 tasks[_submit(self.client, _called_on_pairs, self.lists[one], self.lists[other], function, which, rows)] = part
         found: list[Any] = [None] * len(pairs)
-        done = 0
         for task in library("distributed", "cluster", "clusters").as_completed(list(tasks)):
             for number, answer in zip(tasks[task], task.result(), strict=True):
                 found[number] = answer
-            done += len(tasks[task])
-            told(done, len(pairs))
+                heard(number, answer)
         return found
 
     def only(self, which: Sequence[int]) -> "There[T]":

@@ -55,9 +55,9 @@ class Place(Protocol[T]):
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
-        told: Callable[[int, int], object] = lambda done, total: None,
+        heard: Callable[[int, S], object] = lambda number, answer: None,
     ) -> list[S]:
-        """function(one, other, *row) for pairs of things; `told` hears how many are done, and of how many."""
+        """function(one, other, *row) for pairs of things; `heard` is told each answer as it comes, and which pair it is of."""
 
     def only(self, which: Sequence[int]) -> "Place[T]":
         """Some of the things."""
@@ -91,20 +91,18 @@ class Here(Generic[T]):
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
-        told: Callable[[int, int], object] = lambda done, total: None,
+        heard: Callable[[int, S], object] = lambda number, answer: None,
     ) -> list[S]:
-        lock, done = threading.Lock(), 0
+        lock = threading.Lock()
 
-        def call(pair: Pair, *row: Any) -> S:
-            nonlocal done
+        def call(number: int, pair: Pair, *row: Any) -> S:
             answer = function(self.things[pair[0]], self.things[pair[1]], *row)
             with lock:
-                done += 1
-                told(done, len(pairs))
+                heard(number, answer)
             return answer
 
         with ThreadPoolExecutor(self.threads) as pool:  # of new threads, which take what they opened with them
-            return list(pool.map(call, pairs, *columns))
+            return list(pool.map(call, range(len(pairs)), pairs, *columns))
 
     def only(self, which: Sequence[int]) -> "Here[T]":
         return Here([self.things[j] for j in which], self.threads)

@@ -2,7 +2,7 @@
 """`register`: clouds in, poses out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -19,6 +19,7 @@ from coframe.estep import TOLERANCE, Cloud
 from coframe.export import described
 from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
+from coframe.journal import Journal, cloud_digest, digest
 from coframe.mixture import Mixture
 from coframe.places import Here, Place
 from coframe.result import Registration, in_user_units, side_by_side, with_points
@@ -46,6 +47,7 @@ def register(
     names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
@@ -56,7 +58,8 @@ def register(
     weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched.
+    of pairs matched so far and of all, where pairs are matched. journal: keeps what is done, so that a run that is interrupted
+    can go on (see `Journal`).
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
@@ -72,7 +75,9 @@ def register(
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
     place = Here(list(map(Loaded, clouds, as_weights(weights, clouds))), options.threads)
-    problem = Problem(place, place.each(Summary.of), names, options, as_fixed(fixed, M), priors, on_iteration)
+    problem = Problem(place, place.each(Summary.of), names, options, as_fixed(fixed, M), priors, on_iteration, journal)
+    if journal is not None:
+        journal.begin(*problem.fingerprint(poses))
     result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
     result = with_points(result, clouds, views.each(place, classify.labelled))
     return described(result, scans, files) if scans else result
@@ -150,6 +155,21 @@ class Problem:
     fixed: tuple[int, ...]
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
+    journal: Journal | None = None
+
+    def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+        """All that the result depends on: options, name and digest of each cloud, a digest of start poses and the like."""
+        options = {name: value for name, value in asdict(self.options).items() if name != "threads"}
+        points, weights = zip(*self.clouds.each(cloud_digest), strict=True)
+        clouds = list(zip(self.names, points, strict=True))
+        known = [np.array(prior.cloud) for prior in self.priors]
+        known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
+        start = np.empty(0) if poses is None else np.asarray(poses, float)
+        return (
+            options,
+            list(zip(self.names, points, strict=True)),
+            digest(start, np.array(self.fixed), np.array(weights), *known),
+        )
 
     @property
     def counts(self) -> list[int]:
@@ -191,6 +211,7 @@ class Problem:
                 threads=options.threads,
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
+                journal=self.journal,
             ),
         )
         return Outcome(fit, frames, in_user_units(fit, self.names, frames, origin, points, constraints))
@@ -201,7 +222,7 @@ class Problem:
         rng = np.random.default_rng(self.options.seed)
         rows = [rng.permutation(count)[: 2 * COARSE.points] for count in self.counts]
         some, others = (self.clouds.keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1))
-        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads)
+        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
         fit = runner.fit(some, frames.enter_poses(poses, origin), COARSE)
         sweep = others.sweep(threads=self.options.threads, tolerance=TOLERANCE)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
@@ -235,8 +256,14 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
             raise InputError('start: expected "identity" beside fixed clouds, priors or restricted motion, found "match"')
         as_priors(problem.priors, Frames.about(problem.summaries), np.zeros(D))
         return as_given
-    rng = np.random.default_rng(options.seed)
-    return nothing.start(problem.clouds, problem.summaries, rng=rng, look=options.start == "auto", on_pair=on_pair)
+    return nothing.start(
+        problem.clouds,
+        problem.summaries,
+        rng=np.random.default_rng(options.seed),
+        look=options.start == "auto",
+        on_pair=on_pair,
+        journal=problem.journal,
+    )
 
 
 def _best(

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import InputError
+from coframe.journal import Journal, digest
 from coframe.places import Pair, Place
 from coframe.start import verify
 from coframe.start.features import Scan
@@ -31,6 +32,7 @@ MOST_PAIRS = 300  # up to this many, all pairs are tried
 WORDS = 200  # descriptors that stand for all, to compare clouds by
 ALIKE, IN_ORDER = 8, 3  # of many clouds, how many others each is tried with: those most alike, and those next in the list
 
+Motions = Float[Array, "H 4 4"]
 Propose = Callable[[Scan, Scan], list[Float[Array, "4 4"]] | None]
 _local = threading.local()
 
@@ -131,22 +133,42 @@ def edges(
     known: Sequence[Float[Array, "4 4"] | None] | None = None,
     propose: Propose | None = None,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> tuple[list[Edge], list[Pair]]:
     """Every pair matched and verified, and the pairs that the native matcher crashed on.
 
     `known` holds a motion for each pair that is to be verified beside those found; `propose` finds motions without descriptors.
-    The result does not depend on where the scans are.
+    The result does not depend on where the scans are. Motions that the `journal` knows of are not sought again.
     """
     guesses = [None] * len(pairs) if known is None else known
-    found = scans.pairs(_edge, pairs, pairs, guesses, [propose or _by_descriptors] * len(pairs), told=on_pair)
-    crashed = [pair for pair, edge in zip(pairs, found, strict=True) if edge is None]
-    return [edge for edge in found if edge is not None], crashed
+    keys = _keys(scans, pairs) if journal is not None and propose is None else []
+    kept = [journal.recall(key) for key in keys] if journal is not None and keys else [None] * len(pairs)
+    done = 0
+
+    def heard(number: int, answer: tuple[Edge | None, Motions | None]) -> None:
+        nonlocal done
+        done += 1
+        if journal is not None and keys and answer[1] is not None:
+            journal.remember(keys[number], answer[1])
+        on_pair(done, len(pairs))
+
+    columns = pairs, guesses, kept, [propose or _by_descriptors] * len(pairs)
+    found = scans.pairs(_edge, pairs, *columns, heard=heard)
+    crashed = [
+        pair for pair, (edge, motions) in zip(pairs, found, strict=True) if motions is None and edge.best is verify.NOTHING
+    ]
+    return [edge for edge, _ in found if (edge.first, edge.second) not in crashed], crashed
 
 
-def _edge(a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"] | None, propose: Propose) -> Edge | None:
-    motions = propose(a, b)
-    found = weighed(a, b, pair, ([] if guess is None else [guess]) + (motions or []))
-    return None if motions is None and found.best is verify.NOTHING else found
+def _edge(
+    a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"] | None, motions: Motions | None, propose: Propose
+) -> tuple[Edge | None, Motions | None]:
+    """The edge of two scans, and the motions that were found or known. Where the native code died, there are none of these,
+    and without a guess that fits there is no edge either."""
+    if motions is None and (found := propose(a, b)) is not None:
+        motions = np.array(found).reshape(-1, 4, 4)
+    edge = weighed(a, b, pair, ([] if guess is None else [guess]) + ([] if motions is None else list(motions)))
+    return None if motions is None and edge.best is verify.NOTHING else edge, motions
 
 
 def _by_descriptors(a: Scan, b: Scan) -> list[Float[Array, "4 4"]] | None:
@@ -154,6 +176,16 @@ def _by_descriptors(a: Scan, b: Scan) -> list[Float[Array, "4 4"]] | None:
     if not hasattr(_local, "solver"):
         _local.solver = Solver()
     return _local.solver.motions(*matched(a, b))
+
+
+def _keys(scans: Place[Scan], pairs: Sequence[Pair]) -> list[Array]:
+    """What the motions of each pair depend on, in short."""
+    digests = scans.each(_digest)
+    return [np.array([digests[a], digests[b]]) for a, b in pairs]
+
+
+def _digest(scan: Scan) -> str:
+    return digest(scan.points, scan.descriptors)
 
 
 def as_it_lies(a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"]) -> Edge:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import Summary
+from coframe.journal import Journal
 from coframe.places import Pair, Place
 from coframe.source import Source
 from coframe.start import features, graph, match, planar, verify
@@ -89,12 +90,13 @@ def start(
     rng: np.random.Generator,
     look: bool = True,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> Start:
     """Where the clouds may lie. `look`: first see whether they lie in place already."""
     tried = 0
     best: Start | None = None
     for points in POINTS[len(summaries[0].median)]:
-        found = _attempted(Prepared.of(clouds, summaries, points), rng, look, on_pair)
+        found = _attempted(Prepared.of(clouds, summaries, points), rng, look, on_pair, journal)
         tried += found.pairs
         if best is None or _certainty(found) > _certainty(best):
             best = found
@@ -109,7 +111,13 @@ def _certainty(found: Start) -> tuple[bool, int]:
     return found.graph is not None, -len(found.groups)
 
 
-def _attempted(prepared: Prepared, rng: np.random.Generator, look: bool, on_pair: Callable[[int, int], object]) -> Start:
+def _attempted(
+    prepared: Prepared,
+    rng: np.random.Generator,
+    look: bool,
+    on_pair: Callable[[int, int], object],
+    journal: Journal | None,
+) -> Start:
     """A start from scans of about so many points."""
     scans, D = prepared.scans, prepared.dimension
     M = len(scans)
@@ -127,11 +135,11 @@ def _attempted(prepared: Prepared, rng: np.random.Generator, look: bool, on_pair
         match.available()
     propose = None if D == 3 else planar.motions
     known = guesses if look else None
-    edges, crashed = match.edges(scans, pairs, known=known, propose=propose, on_pair=on_pair)
+    edges, crashed = match.edges(scans, pairs, known=known, propose=propose, on_pair=on_pair, journal=journal)
     tried = len(pairs)
     graphs, sure = graph.decided(edges, M)
     if len(graphs[0].groups) > 1:
-        scans, more, dead, extra = _between(scans, graphs[0], rng, propose, on_pair)
+        scans, more, dead, extra = _between(scans, graphs[0], rng, propose, on_pair, journal)
         edges, crashed, tried = [*_without(edges, more), *more], [*crashed, *dead], tried + extra
         graphs, sure = graph.decided(edges, M)
     groups = graphs[0].groups
@@ -213,6 +221,7 @@ def _between(
     rng: np.random.Generator,
     propose: match.Propose | None,
     on_pair: Callable[[int, int], object],
+    journal: Journal | None,
 ) -> tuple[Place[Scan], list[Edge], list[Pair], int]:
     """Edges between the groups, found with the normals of one of the two turned inside out: their sides are a guess.
 
@@ -231,7 +240,7 @@ def _between(
             pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
             if len(pairs) > match.MOST_PAIRS:
                 pairs = [pairs[i] for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))]
-            more, dead = match.edges(both, pairs, propose=propose, on_pair=on_pair)
+            more, dead = match.edges(both, pairs, propose=propose, on_pair=on_pair, journal=journal)
             count, crashed = count + len(pairs), [*crashed, *dead]
             good = graph.unambiguous(more)
             if good:
