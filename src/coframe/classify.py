@@ -66,12 +66,18 @@ class View:
 
 @dataclass(frozen=True)
 class Labelled:
-    """What is known of points of one cloud."""
+    """What is known of the points of one cloud."""
 
     outlier_probability: Float[Array, " N"]
     labels: Int[Array, " N"]
-    points: Float[Array, "N D"] | None = None  # where only some of all are meant
-    columns: Mapping[str, Shaped[Array, " N"]] | None = None
+
+
+@dataclass(frozen=True)
+class Some(Labelled):
+    """What is known of some points of one cloud, and which these are."""
+
+    points: Float[Array, "N D"]
+    columns: Mapping[str, Shaped[Array, " N"]]
 
 
 def labelled(source: Source, view: View, mixture: Mixture | None, threads: int = 1) -> Labelled:
@@ -80,7 +86,7 @@ def labelled(source: Source, view: View, mixture: Mixture | None, threads: int =
     return Labelled(np.concatenate([p for p, _ in each]), np.concatenate([label for _, label in each]))
 
 
-def written(source: Source, view: View, target: Target | None, mixture: Mixture | None, sample: int) -> Labelled:
+def written(source: Source, view: View, target: Target | None, mixture: Mixture | None, sample: int) -> Some:
     """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if there is one."""
     every = -(-source.shape[0] // sample)
     kept, first = [], 0
@@ -92,7 +98,7 @@ def written(source: Source, view: View, target: Target | None, mixture: Mixture 
     points, columns, probabilities, labels = zip(*kept, strict=True)
     names = columns[0]
     together = {name: np.concatenate([each[name] for each in columns]) for name in names}
-    return Labelled(np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together)
+    return Some(np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together)
 
 
 def _through(

@@ -33,12 +33,13 @@ def as_clouds(clouds: Iterable[Any], *, names: Sequence[str] | None = None) -> l
     if len(clouds) < 2:
         raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(clouds)}")
     names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
-    checked = [_as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
-    _check_alike(checked, names)
+    checked = [as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
+    check_alike([cloud.shape[1] for cloud in checked], [extent(cloud) for cloud in checked], names)
     return checked
 
 
-def _as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
+def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
+    """One cloud, checked."""
     for attribute in ("points", "vertices"):
         if hasattr(cloud, attribute):
             cloud = getattr(cloud, attribute)
@@ -81,14 +82,14 @@ def _described(value: Any) -> str:
     return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
 
 
-def _check_alike(clouds: list[Float[Array, "_ D"]], names: list[str]) -> None:
-    for cloud, name in zip(clouds, names, strict=True):
-        if cloud.shape[1] != clouds[0].shape[1]:
-            raise InputError(
-                f"{name}: expected {clouds[0].shape[1]} coordinates per point as in {names[0]}, found {cloud.shape[1]}"
-            )
-    extents = np.array([extent(cloud) for cloud in clouds])
-    small, large = int(extents.argmin()), int(extents.argmax())
+def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequence[str]) -> None:
+    """Raise when clouds cannot be parts of one scene."""
+    if len(names) < 2:
+        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(names)}")
+    for dimension, name in zip(dimensions, names, strict=True):
+        if dimension != dimensions[0]:
+            raise InputError(f"{name}: expected {dimensions[0]} coordinates per point as in {names[0]}, found {dimension}")
+    small, large = int(np.argmin(extents)), int(np.argmax(extents))
     if extents[large] > SCALE_RATIO * extents[small]:
         raise InputError(
             f"{names[small]}: expected clouds in one unit, found an extent of {extents[small]:.3g} "
@@ -124,17 +125,10 @@ class Summary:
             box = points.min(0), points.max(0)
             return cls(size, len(points), float(weight), np.median(points, axis=0), *box, extent(points), columns)
         trimmed = [_between(size, share) for share in (0.01, 0.99)] if size >= 100 else []
-        ranks = [
-            0,
-            size - 1,
-            (size - 1) // 2,
-            size // 2,
-            *(rank for low, _ in trimmed for rank in (low, min(low + 1, size - 1))),
-        ]
+        ranks = [0, size - 1, (size - 1) // 2, size // 2]
+        ranks += [rank for below, _ in trimmed for rank in (below, min(below + 1, size - 1))]
         low, high, a, b, *rest = order_statistics(lambda: (block.points for block in cloud.blocks()), ranks)
-        inner = (
-            [_interpolated(*rest[2 * i : 2 * i + 2], share) for i, (_, share) in enumerate(trimmed)] if trimmed else [low, high]
-        )
+        inner = [_interpolated(rest[2 * i], rest[2 * i + 1], share) for i, (_, share) in enumerate(trimmed)] or [low, high]
         longest = float((inner[1] - inner[0]).max()) or float((high - low).max())
         columns = {name: cloud.dtype[name] for name in (cloud.dtype.names or ())[1:]}
         return cls(size, size, float(size), np.mean([a, b], axis=0), low, high, longest, columns)

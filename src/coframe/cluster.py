@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -20,7 +20,7 @@ from coframe.estep import Cloud
 from coframe.io.files import library
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.places import Pair
+from coframe.places import Pair, Place
 from coframe.sweeps import Sweep
 
 T = TypeVar("T", covariant=True)
@@ -29,11 +29,11 @@ Client = Any  # distributed.Client, and its futures: an optional library has no 
 Future = Any
 
 TOGETHER = 16  # clouds in a task, at most
-ROUNDS = 4  # tasks for every thread of the cluster, where there are as many clouds
+ROUNDS = 2  # tasks for every thread of the cluster, where there are as many clouds
 PAIRS = 32  # of scans in a task, at most
 
 
-class There(Generic[T]):
+class There(Place[T]):
     """Things on workers; those of a few clouds make up the list that a future stands for."""
 
     def __init__(self, client: Client, lists: Sequence[Future], where: Sequence[tuple[int, int]]) -> None:
@@ -45,7 +45,7 @@ class There(Generic[T]):
     def sent(cls, client: Client, things: Sequence[T]) -> "There[T]":
         """Things from here, sent once. The scheduler keeps a copy of them, in case that a worker is lost."""
         parts = list(parted(len(things), client))
-        lists = [_submit(client, _listed, [things[i] for i in part]) for part in parts]
+        lists = submit_all(client, _listed, [[things[i] for i in part] for part in parts])
         return cls(client, lists, [(n, i) for n, part in enumerate(parts) for i in range(len(part))])
 
     def __len__(self) -> int:
@@ -74,13 +74,16 @@ class There(Generic[T]):
         together: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (a, b) in enumerate(pairs):
             together[self.where[a][0], self.where[b][0]].append(number)
-        tasks: dict[Future, list[int]] = {}
-        for (one, other), members in together.items():
-            for begin in range(0, len(members), PAIRS):
-                part = members[begin : begin + PAIRS]
-                which = [(self.where[pairs[n][0]][1], self.where[pairs[n][1]][1]) for n in part]
-                rows = [[column[n] for column in columns] for n in part]
-                tasks[_submit(self.client, _called_on_pairs, self.lists[one], self.lists[other], function, which, rows)] = part
+        parts = [
+            (*both, members[begin : begin + PAIRS])
+            for both, members in together.items()
+            for begin in range(0, len(members), PAIRS)
+        ]
+        ones, others = [self.lists[one] for one, _, _ in parts], [self.lists[other] for _, other, _ in parts]
+        which = [[(self.where[pairs[n][0]][1], self.where[pairs[n][1]][1]) for n in part] for _, _, part in parts]
+        rows = [[[column[n] for column in columns] for n in part] for _, _, part in parts]
+        calls = submit_all(self.client, _called_on_pairs, ones, others, [function] * len(parts), which, rows)
+        tasks = dict(zip(calls, (part for _, _, part in parts), strict=True))
         found: list[Any] = [None] * len(pairs)
         for task in library("distributed", "cluster", "clusters").as_completed(list(tasks)):
             for number, answer in zip(tasks[task], task.result(), strict=True):
@@ -105,14 +108,13 @@ class There(Generic[T]):
         self, function: Callable[..., Any], columns: Sequence[Sequence[Any]], shared: tuple[Any, ...]
     ) -> tuple[list[list[int]], list[Future]]:
         """For each list, the positions of its things and the task that calls the function on them."""
-        common = _submit(self.client, _listed, list(shared)) if shared else []
-        places, tasks = [], []
-        for n, positions in self.by_list().items():
-            which = [self.where[position][1] for position in positions]
-            rows = [[column[position] for column in columns] for position in positions]
-            places.append(positions)
-            tasks.append(_submit(self.client, _called_on_each, self.lists[n], function, which, rows, common))
-        return places, tasks
+        common = submit(self.client, _listed, list(shared)) if shared else []
+        by_list = self.by_list()
+        lists, places = [self.lists[n] for n in by_list], list(by_list.values())
+        which = [[self.where[position][1] for position in positions] for positions in places]
+        rows = [[[column[position] for column in columns] for position in positions] for positions in places]
+        repeated = [function] * len(lists), [common] * len(lists)
+        return places, submit_all(self.client, _called_on_each, lists, repeated[0], which, rows, repeated[1])
 
 
 class RemoteSweep:
@@ -131,13 +133,12 @@ class RemoteSweep:
         """See `Sweep.moments`. A cloud's sums travel without the components that it does not see."""
         full = not mixture.spherical if full is None else full
         client, lists, where = self.clouds.client, self.clouds.lists, self.clouds.where
-        common = _submit(client, _listed, [replace(mixture, visibility=None), full, self.total, self.tolerance])
+        common = submit(client, _listed, [replace(mixture, visibility=None), full, self.total, self.tolerance])
         places = self.clouds.by_list()
-        tasks = []
-        for n, positions in places.items():
-            own = None if mixture.visibility is None else mixture.visibility[positions]
-            which = [where[position][1] for position in positions]
-            tasks.append(_submit(client, _moments, lists[n], which, poses[positions], own, common))
+        which = [[where[position][1] for position in positions] for positions in places.values()]
+        own = [None if mixture.visibility is None else mixture.visibility[positions] for positions in places.values()]
+        moved = [poses[positions] for positions in places.values()]
+        tasks = submit_all(client, _moments, [lists[n] for n in places], which, moved, own, [common] * len(places))
         K, D = mixture.means.shape
         M, width = len(self.clouds), 1 + D + (D * (D + 1) // 2 if full else 1)
         sums, log_likelihood = np.zeros((M, K, width)), np.empty(M)
@@ -193,8 +194,14 @@ def parted(count: int, client: Client) -> Iterator[range]:
     return (range(begin, min(begin + size, count)) for begin in range(0, count, size))
 
 
-def _submit(client: Client, function: Callable[..., Any], *arguments: Any) -> Future:
+def submit(client: Client, function: Callable[..., Any], *arguments: Any) -> Future:
+    """A task."""
     return client.submit(function, *arguments, pure=False)
+
+
+def submit_all(client: Client, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+    """Tasks, one for each row of the columns, in one message."""
+    return client.map(function, *columns, pure=False)
 
 
 # What workers do. They and the driver must have the same kernels: the same version of coframe and its dependencies.

@@ -9,7 +9,7 @@ and so are the answers, to the last bit.
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from jaxtyping import Float
 
@@ -66,7 +66,7 @@ class Place(Protocol[T]):
         """An E-step over things that are `estep.Cloud`s."""
 
 
-class Here(Generic[T]):
+class Here(Place[T]):
     """Things on this machine."""
 
     def __init__(self, things: Sequence[T], threads: int | None = 1) -> None:

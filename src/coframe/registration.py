@@ -4,7 +4,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,23 +13,24 @@ from jaxtyping import Float, Int
 from coframe import classify, em, geometry, schedule
 from coframe.arrays import Array
 from coframe.classify import Labelled, View
-from coframe.clouds import Frames, InputError, Summary, as_clouds
-from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_weights
+from coframe.clouds import Frames, InputError, Summary
+from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import TOLERANCE, Cloud
-from coframe.export import described
-from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
 from coframe.journal import Journal, cloud_digest, digest
 from coframe.mixture import Mixture
-from coframe.places import Here, Place
+from coframe.opening import Given, opened
+from coframe.places import Place
 from coframe.result import Registration, in_user_units, side_by_side, with_points
 from coframe.schedule import Level, Runner, Supply
-from coframe.source import Loaded, Source
+from coframe.source import Source
 from coframe.start import nothing
 from coframe.start.doubt import Doubt
 from coframe.start.nothing import AS_THEY_LIE, Start
-from coframe.sweeps import quiet_blas
+from coframe.sweeps import Dask, quiet_blas
+
+T = TypeVar("T")
 
 FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 COARSE = Level(300, 1000, 15)  # at which hypotheses about the start are compared
@@ -48,6 +50,9 @@ def register(
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     journal: Journal | None = None,
+    sweep: Dask | None = None,
+    memory: str | int | None = None,
+    output: str | PathLike[str] | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
@@ -59,28 +64,41 @@ def register(
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
     of pairs matched so far and of all, where pairs are matched. journal: keeps what is done, so that a run that is interrupted
-    can go on (see `Journal`).
+    can go on (see `Journal`). sweep: `sweeps.dask(client)` has the workers of a cluster do all that is done with points.
+    memory: a budget ("2GB") for files that are larger; they are read in blocks. Where the points stay in files (with `memory`,
+    or files with `sweep`), the result holds some points of each cloud, and all of them are written to the folder `output`.
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
     """
     if not isinstance(options, Options):
         raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
-    clouds = [clouds] if isinstance(clouds, str | PathLike) else clouds if isinstance(clouds, np.ndarray) else list(clouds)
-    scans, files = [], []
-    if len(clouds) and all(isinstance(cloud, str | PathLike) for cloud in clouds):
-        scans, files = cloud_files.open_all(clouds)
-        clouds, names = [scan.points for scan in scans], [scan.name for scan in scans] if names is None else names
-    clouds = as_clouds(clouds, names=names)
-    M, D = len(clouds), clouds[0].shape[1]
-    names = [f"cloud {j}" for j in range(M)] if names is None else names
-    place = Here(list(map(Loaded, clouds, as_weights(weights, clouds))), options.threads)
-    problem = Problem(place, place.each(Summary.of), names, options, as_fixed(fixed, M), priors, on_iteration, journal)
-    if journal is not None:
-        journal.begin(*problem.fingerprint(poses))
-    result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
-    result = with_points(result, clouds, views.each(place, classify.labelled))
-    return described(result, scans, files) if scans else result
+    with opened(clouds, weights, names, options=options, sweep=sweep, memory=memory, output=output) as given:
+        M, D = len(given.names), given.dimension
+        known = as_fixed(fixed, M), priors, on_iteration, journal
+        problem = Problem(given.clouds, given.summaries, given.names, options, *known)
+        if journal is not None:
+            journal.begin(*problem.fingerprint(poses))
+        result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
+        return _with_points(result, views, given, options, None if output is None else Path(output))
+
+
+def _with_points(result: Registration, views: "Views", given: Given, options: Options, output: Path | None) -> Registration:
+    """The result with what is known of every point; or of some, where they are not all here, and all go to `output`."""
+    if given.held:
+        found: Sequence[Labelled] = views.each(given.clouds, classify.labelled)
+        clouds, attributes = [cloud.points for cloud in given.held], [cloud.columns for cloud in given.held]
+        sizes: Sequence[int] = ()
+    else:
+        with given.targets(output, result.poses) as targets:
+            found = some = views.each(given.clouds, classify.written, targets, shared=(options.points,))
+        clouds, attributes = [each.points for each in some], [each.columns for each in some]
+        sizes = [summary.size for summary in given.summaries]
+    result = with_points(result, clouds, found)
+    if not given.files:
+        return result
+    paths = tuple(str(file.absolute()) for file in given.files)
+    return replace(result, attributes=tuple(attributes), files=paths, sizes=tuple(sizes))
 
 
 def _registered(
@@ -134,10 +152,10 @@ class Views:
         return cls(groups, [*(o.fit.mixture for o in outcomes), *[None] * alone], [*views, *[[anywhere]] * alone])
 
     def each(
-        self, place: Place[Source], function: Callable[..., Labelled], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
-    ) -> list[Labelled]:
+        self, place: Place[Source], function: Callable[..., T], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> list[T]:
         """function(cloud, view, *row, mixture, *shared) for every cloud, where it is."""
-        found: dict[int, Labelled] = {}
+        found: dict[int, T] = {}
         for group, mixture, views in zip(self.groups, self.mixtures, self.views, strict=True):
             own = [[column[j] for j in group] for column in columns]
             found |= zip(group, place.only(group).each(function, views, *own, shared=(mixture, *shared)), strict=True)
@@ -165,11 +183,7 @@ class Problem:
         known = [np.array(prior.cloud) for prior in self.priors]
         known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
-        return (
-            options,
-            list(zip(self.names, points, strict=True)),
-            digest(start, np.array(self.fixed), np.array(weights), *known),
-        )
+        return options, clouds, digest(start, np.array(self.fixed), np.array(weights), *known)
 
     @property
     def counts(self) -> list[int]:

@@ -140,8 +140,8 @@ def order_statistics(table: Callable[[], Iterator[Float[Array, "n C"]]], ranks: 
                 histograms[prefix, c] = histograms.get((prefix, c), 0) + count
         for (rank, c), (prefix, among) in wanted.items():
             total = np.cumsum(histograms[prefix, c])
-            digit = int(np.searchsorted(total, among, side="right"))
-            wanted[rank, c] = prefix << DIGIT | digit, among - (int(total[digit - 1]) if digit else 0)
+            place = int(np.searchsorted(total, among, side="right"))
+            wanted[rank, c] = prefix << DIGIT | place, among - (int(total[place - 1]) if place else 0)
     bits = np.array([[wanted[rank, c][0] for c in range(columns)] for rank in ranks], np.uint64)
     top = np.uint64(1 << 63)
     return np.where(bits & top, bits ^ top, ~bits).view(np.float64)

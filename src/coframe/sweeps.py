@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from coframe import geometry, kernels
 from coframe.arrays import Array
+from coframe.clouds import InputError
 from coframe.estep import TOLERANCE, Cloud, Components
 from coframe.mixture import Mixture
 from coframe.moments import Moments
@@ -34,6 +36,24 @@ class Assignment:
 
     density: Float[Array, " N"]  # of the whole mixture at the point, uniform class included
     label: Int[Array, " N"]  # the most probable component, -1 for the uniform class
+
+
+@dataclass(frozen=True)
+class Dask:
+    """The workers of a Dask cluster; see `dask`."""
+
+    client: Any
+
+
+def dask(client: Any) -> Dask:
+    """For `register(clouds, sweep=dask(client))`: the workers of a `distributed.Client` do all that is done with points.
+
+    Workers read files themselves, under the same paths as here; arrays are sent to them once. Each needs coframe in the same
+    version. Connect the client with `direct_to_workers=True` where it can reach the workers: sums then bypass the scheduler.
+    """
+    if not all(hasattr(client, name) for name in ("submit", "gather", "nthreads")):
+        raise InputError(f"sweep: expected a client of dask.distributed, found {type(client).__name__}")
+    return Dask(client)
 
 
 class Sweep:

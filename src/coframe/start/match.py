@@ -154,10 +154,8 @@ def edges(
 
     columns = pairs, guesses, kept, [propose or _by_descriptors] * len(pairs)
     found = scans.pairs(_edge, pairs, *columns, heard=heard)
-    crashed = [
-        pair for pair, (edge, motions) in zip(pairs, found, strict=True) if motions is None and edge.best is verify.NOTHING
-    ]
-    return [edge for edge, _ in found if (edge.first, edge.second) not in crashed], crashed
+    crashed = [pair for pair, (edge, _) in zip(pairs, found, strict=True) if edge is None]
+    return [edge for edge, _ in found if edge is not None], crashed
 
 
 def _edge(
