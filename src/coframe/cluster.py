@@ -85,7 +85,7 @@ class There(Place[T]):
         calls = submit_all(self.client, _called_on_pairs, ones, others, [function] * len(parts), which, rows)
         tasks = dict(zip(calls, (part for _, _, part in parts), strict=True))
         found: list[Any] = [None] * len(pairs)
-        for task in library("distributed", "cluster", "clusters").as_completed(list(tasks)):
+        for task in library("distributed", "cluster", "clusters").as_completed(list(tasks), loop=self.client.loop):
             for number, answer in zip(tasks[task], task.result(), strict=True):
                 found[number] = answer
                 heard(number, answer)
