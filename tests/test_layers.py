@@ -22,8 +22,9 @@ LAYERS = [
     "start.verify start.planar",
     "io.clouds trajectory",
     "sequence.frames",
+    "stored",
     "result start.poses start.means start.scale start.match schedule doors",
-    "start.graph export budget",
+    "start.graph export groups budget",
     "start.nothing",
     "opening",
     "paper registration extend sequence.frontend sequence.backend report.markup report.run",
@@ -31,8 +32,8 @@ LAYERS = [
     "report.scene",
     "report.page",
     "cli.app",
-    "cli.show cli.interrupt",
-    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
+    "cli.show cli.watch cli.interrupt",
+    "cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor",
     "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

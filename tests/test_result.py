@@ -10,7 +10,7 @@ import pytest
 
 import coframe
 from coframe import geometry, metrics, simulate
-from coframe.result import side_by_side
+from coframe.groups import side_by_side
 from coframe.start import means
 
 

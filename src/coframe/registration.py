@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,12 +18,13 @@ from coframe.clouds import Frames, InputError, Summary
 from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import TOLERANCE, Cloud
+from coframe.groups import side_by_side
 from coframe.joint import Constraints
 from coframe.journal import Journal, cloud_digest, digest
 from coframe.mixture import Mixture
 from coframe.opening import Given, opened
 from coframe.places import Place
-from coframe.result import Registration, in_user_units, side_by_side, with_points
+from coframe.result import Registration, in_user_units, with_points
 from coframe.schedule import Level, Runner, Supply
 from coframe.source import Source
 from coframe.start import nothing
@@ -49,6 +51,7 @@ def register(
     names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    on_progress: Callable[[float], object] = lambda share: None,
     journal: Journal | None = None,
     sweep: Dask | None = None,
     memory: str | int | None = None,
@@ -63,10 +66,11 @@ def register(
     weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched. journal: keeps what is done, so that a run that is interrupted
-    can go on (see `Journal`). sweep: `sweeps.dask(client)` has the workers of a cluster do all that is done with points.
-    memory: a budget ("2GB") for files that are larger; they are read in blocks. Where the points stay in files (with `memory`,
-    or files with `sweep`), the result holds some points of each cloud, and all of them are written to the folder `output`.
+    of pairs matched so far and of all, where pairs are matched. on_progress: called with the share of the work after that, 0 to
+    1, as far as it can be foreseen. journal: keeps what is done, so that a run that is interrupted can go on (see `Journal`).
+    sweep: `sweeps.dask(client)` has the workers of a cluster do all that is done with points. memory: a budget ("2GB") for
+    files that are larger; they are read in blocks. Where the points stay in files (with `memory`, or files with `sweep`), the
+    result holds some points of each cloud, and all of them are written to the folder `output`.
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
@@ -75,11 +79,12 @@ def register(
         raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
     with opened(clouds, weights, names, options=options, sweep=sweep, memory=memory, output=output) as given:
         M, D = len(given.names), given.dimension
-        known = as_fixed(fixed, M), priors, on_iteration, journal
+        known = as_fixed(fixed, M), priors, on_iteration, on_progress, journal
         problem = Problem(given.clouds, given.summaries, given.names, options, *known)
         if journal is not None:
             journal.begin(*problem.fingerprint(poses))
         result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
+        result = replace(result, options=options.record())
         return _with_points(result, views, given, options, None if output is None else Path(output))
 
 
@@ -110,8 +115,8 @@ def _registered(
         return outcome.result, Views.of([outcome], [range(len(poses))])
     begun = _begun(problem, on_pair)
     parts = [
-        _best(problem.part(group), [each[list(group)] for each in begun.poses], begun, group)
-        for group in begun.groups
+        _best(problem.part(group, before), [each[list(group)] for each in begun.poses], begun, group)
+        for before, group in zip(accumulate(map(len, begun.groups), initial=0), begun.groups, strict=False)
         if len(group) > 1
     ]
     outcomes, lost = [outcome for outcome, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
@@ -173,6 +178,7 @@ class Problem:
     fixed: tuple[int, ...]
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
+    on_progress: Callable[[float], object]
     journal: Journal | None = None
 
     def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
@@ -194,8 +200,8 @@ class Problem:
         """The least and the largest x of each cloud under given poses."""
         return np.array(self.clouds.each(_span, list(poses)))
 
-    def part(self, group: Sequence[int]) -> "Problem":
-        """The problem of some of the clouds; only a problem without fixed clouds and priors has parts."""
+    def part(self, group: Sequence[int], before: int = 0) -> "Problem":
+        """The problem of some of the clouds, so many done before; only one without fixed clouds and priors has parts."""
         if len(group) == len(self.clouds):
             return self
         return replace(
@@ -203,6 +209,7 @@ class Problem:
             clouds=self.clouds.only(group),
             summaries=[self.summaries[j] for j in group],
             names=[self.names[j] for j in group],
+            on_progress=lambda share: self.on_progress((before + share * len(group)) / len(self.clouds)),
         )
 
     def fit(self, poses: Float[Array, "M D1 D1"], *, seed: int = 0) -> Outcome:
@@ -225,6 +232,7 @@ class Problem:
                 threads=options.threads,
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
+                on_progress=self.on_progress,
                 journal=self.journal,
             ),
         )

@@ -1,33 +1,25 @@
 # SPDX-License-Identifier: MIT
 """What a registration returns: poses, mixture, and what they say of every cloud and every point."""
 
-import json
 import os
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from coframe import geometry, plot
+from coframe import geometry, plot, stored
 from coframe.arrays import Array
 from coframe.assess import Verdict, pose_covariance, verdicts
 from coframe.classify import Labelled
-from coframe.clouds import Frames, InputError
+from coframe.clouds import Frames
 from coframe.em import Fit, Iteration, Status
-from coframe.io import merged, ply
-from coframe.io import poses as pose_files
-from coframe.io.files import atomic
-from coframe.io.merged import COLOURS, NORMALS
 from coframe.joint import UNCONSTRAINED, Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.source import Loaded
 from coframe.start.doubt import Doubt
 
 TINY = np.finfo(float).tiny
@@ -56,6 +48,7 @@ class Registration:
     warnings: tuple[str, ...] = ()  # sentences
     attributes: tuple[Mapping[str, Shaped[Array, " _"]], ...] = ()  # per cloud, columns of its file: red, nx, intensity ...
     files: tuple[str, ...] = ()  # where each cloud was read from
+    options: Mapping[str, Any] = field(default_factory=dict)  # that determined the result, the seed among them
     sizes: tuple[int, ...] = ()  # points of each cloud where that is more than memory holds; all per-point fields have fewer
 
     @property
@@ -141,166 +134,12 @@ class Registration:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write poses.json, merged.ply, model.ply and state.npz; `coframe.load` reads them back."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        details = [
-            {"file": file, "points": count, **asdict(verdict)}
-            for file, count, verdict in zip(
-                _seen_from(folder, self.files) or self.names, self.counts, self.verdicts, strict=True
-            )
-        ]
-        pose_files.write(
-            folder / "poses.json",
-            self.names,
-            self.poses,
-            details=details,
-            status=self.status.name.lower(),
-            iterations=self.iterations,
-            start=self.start,
-            pairs_tried=self.pairs_tried,
-            groups=[[self.names[j] for j in group] for group in self.groups],
-            warnings=list(self.warnings),
-            version=version("coframe"),
-        )
-        if not self.sizes:
-            self._write_merged(folder / merged.NAME)
-        ply.write(
-            folder / "model.ply",
-            self.mixture.means,
-            variance=self.mixture.variances,
-            weight=self.mixture.weights,
-            reliable=self.reliable().astype("u1"),
-        )
-        state: dict[str, Any] = {
-            "names": np.array(self.names),
-            "files": np.array(_seen_from(folder, self.files), dtype=np.str_),
-            "poses": self.poses,
-            "covariances": self.mixture.covariances,
-            "means": self.mixture.means,
-            "weights": self.mixture.weights,
-            "outlier_density": self.mixture.outlier_density,
-            "visibility": np.empty((0, 0)) if self.mixture.visibility is None else self.mixture.visibility,
-            "pose_covariance": self.pose_covariance,
-            "verdicts": np.array([json.dumps(asdict(verdict)) for verdict in self.verdicts]),
-            "about": self.moments.about,
-            "mass": self.moments.mass,
-            "first": self.moments.first,
-            "second": self.moments.second,
-            "points": self.moments.points,
-            "history_poses": np.array([step.poses for step in self.history]),
-            "history": np.array([[step.number, step.log_likelihood, step.step] for step in self.history]).reshape(-1, 3),
-            "status": self.status.name,
-            "start": json.dumps(
-                {
-                    "groups": self.groups,
-                    "start": self.start,
-                    "pairs_tried": self.pairs_tried,
-                    "warnings": self.warnings,
-                    "doubts": [
-                        {"cloud": d.cloud, "reason": d.reason, "alternatives": [pose.tolist() for pose in d.alternatives]}
-                        for d in self.doubts
-                    ],
-                }
-            ),
-        }
-        with atomic(folder / "state.npz") as temporary:
-            np.savez_compressed(temporary, **state)
-        return folder
-
-    def _write_merged(self, path: Path) -> None:
-        """All points in the common frame; see `io.merged`."""
-        attributes = self.attributes or ({},) * len(self.clouds)
-        kinds = [{name: column.dtype for name, column in each.items()} for each in attributes]
-        row = merged.row_of(kinds, self.mixture.dimension)
-        with atomic(path) as temporary, temporary.open("wb") as file:
-            merged.begin(file, row, sum(self.counts))
-            for j, (points, columns) in enumerate(zip(self.clouds, attributes, strict=True)):
-                about = {"outlier": self.outlier_probability[j], "label": self.labels[j]}
-                for block in Loaded(points, columns={**columns, **about}).blocks():
-                    classes = block.columns["outlier"], block.columns["label"]
-                    merged.rows(block, j, self.poses[j], *classes, row).tofile(file)
+        return stored.write(folder, vars(self), reliable=self.reliable())
 
 
 def load(folder: str | os.PathLike[str]) -> Registration:
     """The registration that `Registration.save` wrote to a folder."""
-    folder = Path(folder)
-    if not (folder / "state.npz").is_file():
-        raise InputError(f"{folder}: expected a folder written by coframe, found no state.npz in it")
-    try:
-        return _loaded(folder)
-    except InputError:
-        raise
-    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})") from error
-
-
-def _loaded(folder: Path) -> Registration:
-    with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as state:
-        s = {key: state[key] for key in state.files}
-    poses = s["poses"]
-    vertices = merged.read(folder, len(poses))
-    if vertices is None:
-        raise InputError(f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it")
-    D = poses.shape[1] - 1
-    points = np.stack([np.asarray(vertices[axis], float) for axis in "xyz"[:D]], 1)
-    parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
-    return Registration(
-        clouds=tuple(geometry.transform(back, points[part]) for back, part in zip(geometry.inverse(poses), parts, strict=True)),
-        names=tuple(s["names"].tolist()),
-        poses=poses,
-        mixture=Mixture(
-            s["means"],
-            s["covariances"],
-            s["weights"],
-            float(s["outlier_density"]),
-            s["visibility"] if s["visibility"].size else None,
-        ),
-        moments=Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
-        outlier_probability=tuple(np.asarray(vertices["outlier_probability"][part], float) for part in parts),
-        labels=tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
-        verdicts=tuple(Verdict(**json.loads(str(verdict))) for verdict in s["verdicts"]),
-        pose_covariance=s["pose_covariance"],
-        history=tuple(
-            Iteration(int(number), log_likelihood, step, pose)
-            for (number, log_likelihood, step), pose in zip(s["history"], s["history_poses"], strict=True)
-        ),
-        status=Status[str(s["status"])],
-        attributes=_attributes(vertices, parts, poses),
-        files=tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
-        **_beginning(json.loads(str(s["start"])) if "start" in s else {}),
-    )
-
-
-def _attributes(vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array) -> tuple[Mapping[str, Array], ...]:
-    """What `io.merged` wrote, cloud by cloud, normals turned back."""
-    names = [name for name in (*COLOURS, "intensity", *NORMALS) if name in (vertices.dtype.names or ())]
-    if not names:
-        return ()
-    found = [{name: vertices[name][part] for name in names} for part in parts]
-    if NORMALS[0] in names:
-        for each, R in zip(found, geometry.rotation(poses), strict=True):
-            each |= dict(zip(NORMALS, (np.stack([each[name] for name in NORMALS], 1) @ R).T, strict=True))
-    return tuple(found)
-
-
-def _seen_from(folder: Path, files: Sequence[str]) -> list[str]:
-    """The files as paths from the folder, so that both can move together; as they are where no path leads there."""
-    try:
-        return [Path(os.path.relpath(file, folder)).as_posix() for file in files]
-    except ValueError:  # another drive
-        return list(files)
-
-
-def _beginning(about: dict[str, Any]) -> dict[str, Any]:
-    """What is known of the start, from JSON."""
-    return about | {
-        "groups": tuple(tuple(group) for group in about.get("groups", ())),
-        "warnings": tuple(about.get("warnings", ())),
-        "doubts": tuple(
-            Doubt(d["cloud"], d["reason"], tuple(np.array(pose) for pose in d["alternatives"])) for d in about.get("doubts", ())
-        ),
-    }
+    return Registration(**stored.read(folder))
 
 
 def in_user_units(
@@ -341,79 +180,6 @@ def with_points(result: Registration, clouds: Sequence[Float[Array, "_ D"]], fou
         outlier_probability=tuple(each.outlier_probability for each in found),
         labels=tuple(each.labels for each in found),
     )
-
-
-def side_by_side(
-    parts: Sequence[Registration],
-    groups: Sequence[Sequence[int]],
-    names: Sequence[str],
-    counts: Sequence[int],
-    span: Callable[[Float[Array, "M D1 D1"]], Float[Array, "M 2"]],
-) -> Registration:
-    """Registrations of groups that have nothing in common as one, their frames beside each other along x so that none overlap.
-
-    A group of one cloud has no part: nothing is known of it, and its points are outliers. `parts` are those of the others.
-    `counts` are the points of each cloud, `span` tells the least and the largest x of each under given poses.
-    """
-    M, D = len(names), parts[0].mixture.dimension
-    K = [len(part.mixture) for part in parts]
-    first = np.cumsum([0, *K])
-    poses, covariance = geometry.identity(M, D), np.zeros((M, *parts[0].pose_covariance.shape[1:]))
-    mass, visibility = np.zeros((M, first[-1])), np.zeros((M, first[-1]))
-    first_moments, second = np.zeros((M, first[-1], D)), np.zeros((M, first[-1], *parts[0].moments.second.shape[2:]))
-    points = np.array(counts, float)
-    means = np.zeros((first[-1], D))
-    found = [Verdict("failed", "no other cloud could be matched with it", 0.0, 0.0, 0.0, 0.0) for _ in names]
-    for g, (group, part) in enumerate(zip(groups, parts, strict=False)):
-        members, k = list(group), slice(first[g], first[g + 1])
-        poses[members], covariance[members] = part.poses, part.pose_covariance
-        mass[members, k], first_moments[members, k], second[members, k] = (
-            part.moments.mass,
-            part.moments.first,
-            part.moments.second,
-        )
-        visibility[members, k] = part.mixture.weights if part.mixture.visibility is None else part.mixture.visibility
-        points[members], means[k] = part.moments.points, part.mixture.means
-        for i, j in enumerate(members):
-            found[j] = part.verdicts[i]
-    left, right = span(poses).T
-    end = 0.0
-    for g, group in enumerate(groups):
-        members, shift = list(group), np.zeros(D)
-        shift[0] = end + 0.2 * (right - left)[members].max() - left[members].min() if g else 0.0
-        poses[members, :D, D] += shift
-        if g < len(parts):
-            means[first[g] : first[g + 1]] += shift
-        end = right[members].max() + shift[0]
-    shares = np.repeat([len(group) / M for group in groups[: len(parts)]], K)
-    weights = np.concatenate([part.mixture.weights for part in parts]) * shares
-    covariances = np.concatenate([part.mixture.covariances for part in parts])
-    density = float(np.mean([part.mixture.outlier_density for part in parts]))
-    longest = max(range(len(parts)), key=lambda g: parts[g].iterations)
-    return Registration(
-        clouds=(),
-        names=tuple(names),
-        poses=poses,
-        mixture=Mixture(means, covariances, weights, density, visibility),
-        moments=Moments(means, mass, first_moments, second, points),
-        outlier_probability=(),
-        labels=(),
-        verdicts=tuple(found),
-        pose_covariance=covariance,
-        history=_padded(parts[longest], groups[longest], poses),
-        status=next((part.status for part in parts if not part.converged), Status.CONVERGED),
-        groups=tuple(tuple(group) for group in groups),
-    )
-
-
-def _padded(part: Registration, group: Sequence[int], poses: Float[Array, "M D1 D1"]) -> tuple[Iteration, ...]:
-    """The history of one group, the clouds of the others staying where they ended."""
-    steps = []
-    for step in part.history:
-        all_poses = poses.copy()
-        all_poses[list(group)] = step.poses
-        steps.append(replace(step, poses=all_poses))
-    return tuple(steps)
 
 
 def _turned(covariance: Float[Array, "M P P"], R: Float[Array, "D D"]) -> Float[Array, "M P P"]:
