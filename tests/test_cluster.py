@@ -24,6 +24,7 @@ from coframe.cluster import Packed, There
 from coframe.estep import Cloud
 from coframe.io import clouds as cloud_files
 from coframe.io.scan import Scan
+from coframe.journal import cloud_digest
 from coframe.places import Here
 from coframe.schedule import Level
 from coframe.source import Loaded
@@ -180,11 +181,9 @@ def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Process
         assert one.pairs == other.pairs
         np.testing.assert_array_equal(one.poses, other.poses)
         part = far.only([3, 1])
-        assert part.each(_count) == [len(scene.clouds[3]), len(scene.clouds[1])]
-        assert part.keep(_count).each(abs) == part.each(_count)
-
-
-_count = Loaded.shape.fget  # a function that workers can import
+        sizes = [len(scene.clouds[3]), len(scene.clouds[1])]
+        assert [summary.size for summary in part.each(Summary.of)] == sizes
+        assert [weights for _, weights in part.keep(cloud_digest).each(tuple)] == ["", ""]
 
 
 def kill_one(client: Any) -> int:

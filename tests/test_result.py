@@ -2,7 +2,6 @@
 """The result: what it says of points and clouds, and the folder it is kept in."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 import coframe
 from coframe import geometry, metrics, simulate
-from coframe.groups import side_by_side
 from coframe.start import means
 
 
@@ -115,13 +113,3 @@ def test_load_says_what_is_missing(result: coframe.Registration, tmp_path: Path,
     (result.save(tmp_path) / missing).unlink()
     with pytest.raises(coframe.InputError, match=missing):
         coframe.load(tmp_path)
-
-
-def test_the_history_of_groups_is_that_of_the_longest_wherever_it_stands() -> None:
-    clouds = [np.random.default_rng(j).normal(size=(60, 3)) for j in range(2)]
-    options = coframe.Options(components=10, points=50, iterations=1)
-    long = coframe.register(clouds, geometry.identity(2, 3), options=options)
-    short = replace(long, history=long.history[:3])
-    both = side_by_side([short, long], [(0, 1), (2, 3)], list("abcd"), [60] * 4, lambda poses: np.tile([-1.0, 1.0], (4, 1)))
-    assert both.iterations == long.iterations
-    np.testing.assert_array_equal(both.history[-1].poses[2:], long.history[-1].poses)

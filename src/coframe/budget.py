@@ -3,7 +3,9 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from coframe.clouds import InputError
 from coframe.doors import Options
@@ -20,14 +22,22 @@ SCAN = 2_000_000  # per cloud: the scan that the start matches
 IMPORTED = 250_000_000  # a process that has done nothing yet, where that cannot be measured
 PROCESS = 60_000_000  # what a run needs whatever its size, beyond what is imported
 
+# Seconds on one thread, measured by benchmarks/outofcore.py: a guide, no more.
+BYTES = 10e6  # of files a second: read, stored, looked through, thinned and classified
+WORK = 4e-7  # per cloud, point of a level and component: all iterations of all levels
+
 
 @dataclass(frozen=True)
 class Estimate:
     """What a run will take."""
 
     memory: int  # bytes, at the most
-    points: int
-    seconds: float
+    seconds: float  # about
+
+    def described(self) -> str:
+        """In words."""
+        time = f"{self.seconds / 60:.0f} min" if self.seconds > 100 else f"{self.seconds:.0f} s"
+        return f"about {time}, at most {self.memory / 1e6:.0f} MB of memory"
 
 
 def bytes_of(value: str | int, name: str = "memory") -> int:
@@ -48,6 +58,14 @@ def needed(clouds: int, options: Options) -> int:
     drawn = 7 * options.points * DRAWN  # those of all chains, and four times as many in the end
     components = options.components * (COMPONENT * clouds + 30_000)
     return _resident() + PROCESS + components + clouds * (drawn + SCAN) + TWIST * clouds**2 + THREAD * threads
+
+
+def estimate(paths: Sequence[Path], options: Options) -> Estimate:
+    """What files will take, from their number and size."""
+    threads = available_cores() if options.threads is None else options.threads
+    size = sum(path.stat().st_size for path in paths)
+    work = len(paths) * options.points * options.components * WORK
+    return Estimate(needed(len(paths), options), (size / BYTES + work) / threads)
 
 
 def check(clouds: int, options: Options, memory: str | int) -> int:

@@ -52,7 +52,9 @@ def store(
     run.save(folder)
     if report:
         reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
-    return ["poses.json", "merged.ply", "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]
+    parts = sorted(path.name for path in folder.glob("merged-*.ply"))
+    merged = [f"{parts[0]} to {parts[-1]}"] if parts and result.sizes else ["merged.ply"]
+    return ["poses.json", *merged, "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]
 
 
 def as_told(folder: Path, written: list[str], begun: float) -> dict[str, Any]:
