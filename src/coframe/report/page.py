@@ -90,8 +90,10 @@ def html(
 def stored_colours(folder: str | os.PathLike[str], result: Registration) -> list[UInt8[Array, "_ 3"]] | None:
     """The clouds' own colours, where the merged.ply of a result folder has them."""
     if result.sizes:  # the folder has more points than the result
-        channels = [[each.get(channel) for channel in ("red", "green", "blue")] for each in result.attributes]
-        return None if any(c is None for each in channels for c in each) else [np.stack(each, 1) for each in channels]
+        channels = ("red", "green", "blue")
+        if not all(set(channels) <= set(each) for each in result.attributes):
+            return None
+        return [np.stack([each[channel] for channel in channels], 1) for each in result.attributes]
     vertices = ply.read(Path(folder) / "merged.ply")
     if not {"red", "green", "blue"} <= set(vertices.dtype.names or ()):
         return None
