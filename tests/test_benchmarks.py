@@ -36,14 +36,18 @@ def test_errors_are_those_put_in_and_the_common_frame_does_not_matter(multiview,
     assert figures["translation"] == pytest.approx(0.01, abs=1e-9)
 
 
+def residual(surfaces, poses, gate):
+    return metrics.agreement(surfaces, poses, gate).residual
+
+
 def test_residual_is_least_at_the_true_poses(scene):
     surfaces = [metrics.Surface.of(cloud) for cloud in scene.clouds]
-    true = metrics.agreement(surfaces, scene.poses, gate=0.05).residual
+    true = residual(surfaces, scene.poses, gate=0.05)
     assert true < 0.002  # of a body of size 1, whose points are 0.015 apart
-    assert metrics.agreement(surfaces, AWAY @ scene.poses, gate=0.05).residual == pytest.approx(true, rel=1e-6)
+    assert residual(surfaces, AWAY @ scene.poses, gate=0.05) == pytest.approx(true, rel=1e-6)
     turned = scene.poses.copy()
     turned[1] = turned[1] @ TURN
-    assert metrics.agreement(surfaces, turned, gate=0.05).residual > 2 * true
+    assert residual(surfaces, turned, gate=0.05) > 2 * true
 
 
 def test_residual_of_two_planes_is_their_distance():
@@ -51,8 +55,8 @@ def test_residual_of_two_planes_is_their_distance():
     planes = [metrics.Surface.of(np.c_[rng.random((1000, 2)), np.zeros(1000)]) for _ in range(2)]
     poses = geometry.identity(2, 3)
     poses[1, :3, 3] = [0.0, 0.0, 0.01]
-    assert metrics.agreement(planes, poses, gate=0.1).residual == pytest.approx(0.01)
-    assert metrics.agreement(planes, poses, gate=0.009).residual is None
+    assert residual(planes, poses, gate=0.1) == pytest.approx(0.01)
+    assert residual(planes, poses, gate=0.009) is None
 
 
 def test_problem_is_fixed_by_its_seed_and_starts_within_bounds(multiview, scene):
