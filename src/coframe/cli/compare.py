@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from coframe.cli.app import Quiet, Seed, Threads, console
@@ -56,7 +57,9 @@ def compare(
     if quiet:
         return
     columns = pages.columns(found)
-    table = Table(*columns)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
+    for label in columns:
+        table.add_column(label, no_wrap=label != "failure")
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     console.print(table, markup=False)
