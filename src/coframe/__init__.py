@@ -14,6 +14,7 @@ from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
 from coframe.extend import extend, forget, tidied
 from coframe.held import hold
+from coframe.journal import Journal
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.registration import register
@@ -28,6 +29,7 @@ __all__ = [
     "Comparison",
     "InputError",
     "Iteration",
+    "Journal",
     "Mixture",
     "Moments",
     "Options",
