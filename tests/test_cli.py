@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import coframe
 from coframe import geometry, metrics, simulate, trajectory
+from coframe.cli import app
 from coframe.io import ply
 from coframe.io import poses as pose_files
 
@@ -24,6 +26,7 @@ def test_demo_registers_and_writes(tmp_path: Path) -> None:
     done = run("demo", "--points", "300", "--views", "3", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "rotation error" in done.stdout
+    assert "\x1b" not in done.stdout  # no terminal, no colours
     result = coframe.load(tmp_path / "out")
     assert len(result.poses) == 3
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
@@ -80,15 +83,6 @@ def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.Scene
     assert [cloud["name"] for cloud in clouds] == ["scan0", "scan1", "scan2"]
     found = np.array([cloud["pose"] for cloud in clouds])
     assert metrics.rotation_errors(found, scene.poses).max() < 1
-    for arguments, words in (
-        (["two", "scan1.ply"], ["scan1", "not in two yet"]),
-        (["two", "scan2.ply", "--start", "nowhere"], ["nowhere", "velocity"]),
-        (["absent", "scan2.ply"], ["absent", "state.npz"]),
-    ):
-        done = run("extend", *arguments, cwd=folder)
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        assert all(word in done.stderr for word in words)
     again = run("extend", "two", "scan2.ply", "--json", cwd=folder)
     assert json.loads(again.stdout)["clouds"] == clouds
     assert {path.name for path in (folder / "two").iterdir()} >= {"report.html", "run.json"}
@@ -124,7 +118,7 @@ def test_the_published_method_is_that_of_the_library(scans: tuple[Path, simulate
     assert (content["seed"], content["options"]["method"], content["start"]) == (4, "paper", "centred")
 
 
-def test_evaluate_says_the_errors_that_were_put_in(tmp_path: Path) -> None:
+def test_evaluate_says_the_errors_that_were_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = geometry.exp(np.random.default_rng(0).normal(size=(4, 6)))
     off = truth.copy()
     off[2] = off[2] @ geometry.exp(np.array([0, 0, np.radians(2.0), 0, 0, 0]))
@@ -133,24 +127,24 @@ def test_evaluate_says_the_errors_that_were_put_in(tmp_path: Path) -> None:
     names = [f"scan{j}" for j in range(4)]
     pose_files.write(tmp_path / "found.json", names, away @ off)
     pose_files.export(tmp_path / "truth.conf", "conf", names[::-1], truth[::-1])
-    done = run("evaluate", "found.json", "--truth", "truth.conf", "--json", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(CliRunner().invoke(app, "evaluate found.json --truth truth.conf --json").stdout)
     assert [cloud["name"] for cloud in told["clouds"]] == names
     np.testing.assert_allclose([cloud["rotation_deg"] for cloud in told["clouds"][1:]], [0, 2, 0], atol=1e-5)
     np.testing.assert_allclose([cloud["translation"] for cloud in told["clouds"][1:]], [0, 0, 0.5], atol=1e-9)
     assert told["rotation_deg"]["largest"] == pytest.approx(2)
     assert told["translation"]["mean"] == pytest.approx(0.5 / 3)
     pose_files.write(tmp_path / "found.json", names, off, groups=[names[1:3], [names[0], names[3]]])
-    table = run("evaluate", "found.json", "--truth", "truth.conf", cwd=tmp_path).stdout
+    table = CliRunner().invoke(app, "evaluate found.json --truth truth.conf").stdout
     assert [line.split()[-2] for line in table.splitlines() if "│ scan" in line and "deg" in line] == ["scan1", "scan0"]
 
 
-def test_evaluate_a_trajectory(tmp_path: Path) -> None:
+def test_evaluate_a_trajectory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     truth = trajectory.Trajectory(np.arange(20.0), geometry.exp(rng.normal(size=(20, 6))))
     trajectory.write_tum(tmp_path / "truth.txt", truth)
     trajectory.write_tum(tmp_path / "trajectory.txt", truth.moved(geometry.exp(rng.normal(size=6))))
-    told = json.loads(run("evaluate", ".", "--truth", "truth.txt", "--json", cwd=tmp_path).stdout)
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(CliRunner().invoke(app, "evaluate . --truth truth.txt --json").stdout)
     assert (told["poses"], told["matched"]) == (20, 20)
     assert max(told["ate"]["largest"], told["rpe"]["largest"], told["rpe_deg"]["largest"]) < 1e-5

@@ -71,6 +71,11 @@ class Labelled:
     outlier_probability: Float[Array, " N"]
     labels: Int[Array, " N"]
 
+    @classmethod
+    def of(cls, assignment: Assignment, mixture: Mixture) -> "Labelled":
+        """What an E-step says of all points."""
+        return cls(outlier_probability(assignment, mixture), assignment.label)
+
 
 @dataclass(frozen=True)
 class Some(Labelled):

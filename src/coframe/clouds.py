@@ -161,6 +161,10 @@ class Frames:
         """The same, from what is known of the clouds."""
         return cls(np.array([each.median for each in summaries]), max(each.extent for each in summaries))
 
+    def middle(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, " D"]:
+        """Where the clouds' centres lie on average under user poses: a good origin for the internal common frame."""
+        return np.asarray((geometry.rotation(poses) @ self.centres[..., None])[..., 0] + geometry.translation(poses)).mean(0)
+
     def only(self, cloud: int) -> "Frames":
         """The frame of one cloud."""
         return Frames(self.centres[cloud : cloud + 1], self.scale)

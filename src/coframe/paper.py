@@ -95,7 +95,7 @@ def batch(
         fit = replace(fit, moments=sweep.moments(fit.poses, fit.mixture, full=True)[0])
     result = in_user_units(fit, names, frames, origin, points)
     found = sweep.assign(fit.poses, fit.mixture)
-    return with_points(result, clouds, [Labelled(outlier_probability(each, fit.mixture), each.label) for each in found])
+    return with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
 
 
 @quiet_blas()

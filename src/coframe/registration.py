@@ -253,7 +253,7 @@ class Problem:
     def _frames(self, poses: Float[Array, "M D1 D1"]) -> tuple[Frames, Float[Array, " D"]]:
         """The clouds' frames, and the user's point that becomes the common origin."""
         frames = Frames.about(self.summaries)
-        return frames, np.mean([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)], axis=0)
+        return frames, frames.middle(poses)
 
 
 def _span(cloud: Source, pose: Float[Array, "D1 D1"]) -> tuple[float, float]:

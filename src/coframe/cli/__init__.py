@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The command line, a file per command. It parses, shows and writes; the work is done by the library, imported where needed."""
 
-from coframe.cli import demo, doctor, evaluate, export, extend, register, report, track
+from coframe.cli import compare, demo, doctor, evaluate, export, extend, register, report, track
 from coframe.cli.app import app, guarded
 
 for command in (  # in the order of the help
@@ -10,6 +10,7 @@ for command in (  # in the order of the help
     export.export,
     extend.extend,
     evaluate.evaluate,
+    compare.compare,
     track.track,
     demo.demo,
     doctor.doctor,

@@ -99,12 +99,13 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         import coframe
 
         say(f"coframe {coframe.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -60,15 +60,15 @@ def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
     for heading in ("points", "rotation error", "verdict", "outliers", "found", "false alarms"):
         table.add_column(heading, justify="right")
     for j, (keep, true) in enumerate(zip(result.inliers(), scene.outliers, strict=True)):
-        found, false_alarms = (~keep & true).sum(), (~keep & ~true).sum()
+        found, false_alarms = int((~keep & true).sum()), int((~keep & ~true).sum())
         table.add_row(
             str(j),
             str(len(keep)),
             "reference" if j == 0 else f"{errors[j]:.3f} deg",
             result.verdicts[j].verdict,
             str(true.sum()),
-            _share(found, true.sum()),
-            _share(false_alarms, (~true).sum()),
+            _share(found, int(true.sum())),
+            _share(false_alarms, int((~true).sum())),
         )
     return table
 

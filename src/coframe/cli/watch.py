@@ -48,7 +48,7 @@ class TimeLeft:
 def about(seconds: float | None) -> str:
     """A duration in words, no finer than it is known.
 
-    >>> about(7.2), about(47), about(200), about(4000)
+    >>> about(7.2), about(47.0), about(200.0), about(4000.0)
     ('about 8 s left', 'about 50 s left', 'about 4 min left', 'about 1.2 h left')
     """
     if seconds is None:

@@ -140,7 +140,7 @@ def _model(result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[A
         means = mstep.means(pooled)
         covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
     values, axes = np.linalg.eigh(covariances)
-    values = np.sqrt(np.maximum(values, 1e-6 * values[:, -1:]))
+    values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0.0)))  # a single point has no width
     root = np.zeros((len(means), 3, 3))
     root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
     root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)
