@@ -27,7 +27,8 @@ TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page 
 
 @pytest.mark.parametrize("page", TEXTS)
 def test_links_lead_somewhere(page: str) -> None:
-    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", TEXTS[page])
+    prose = re.sub(r"```.*?```|^    .*$|`[^`]*`", "", TEXTS[page], flags=re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose)
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (ROOT / page).parent.joinpath(target).exists()] == []
 
