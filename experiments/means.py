@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""Figure: where the means end in JRMPC-B and in JRMPC-I, whose old means cannot move on to new surface."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import drawing, multiview
+from experiments.methods import Trial
+from experiments.models import available
+from experiments.record import Record, claim, figure_file, record, table
+
+NAME = "means"
+TITLE = "Distribution of the means, batch and incremental"
+SHOWN = ("JRMPC-B", "JRMPC-I")
+
+
+def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
+    """The means of the runs behind the multi-view table, and what share of them the first two scans own."""
+    began = time.perf_counter()
+    names = available(("bunny", "dragon"), size)[: 1 if size == "toy" else None]
+    trials = {name: multiview.solved(name, size, seed, None)[1] for name in names}
+    rows = {method: [first_two(trials[name][method]) for name in names] for method in SHOWN}
+    rows["points"] = [share_of_points(trials[name]["JRMPC-B"]) for name in names]
+    figures = figure_file(
+        folder, f"{NAME}.png", lambda figure: draw(figure, trials), width=7, height=3.2 * len(names)
+    )
+    return record(
+        NAME,
+        TITLE,
+        size=size,
+        seed=seed,
+        realisations=1,
+        options=dict(multiview.SETTINGS[size]),
+        began=began,
+        tables=[table("Share of the means that the first two scans hold most of", names, rows, digits=3, errors=False)],
+        checks=[
+            claim(
+                "the means of JRMPC-I are biased towards the first sets",
+                all(b < i for b, i in zip(rows["JRMPC-B"], rows["JRMPC-I"], strict=True)),
+                "; ".join(f"{n}: {b:.3f} and {i:.3f}" for n, b, i in zip(names, rows["JRMPC-B"], rows["JRMPC-I"], strict=True)),
+            )
+        ],
+        figures=figures,
+        notes=["The row `points` is the share of all points that belong to the first two scans."],
+    )
+
+
+def first_two(trial: Trial) -> float:
+    """The mean share of a component's points that the first two clouds hold."""
+    mass = trial.result.visibility
+    held = mass.sum(0) > 0
+    return float((mass[:2, held].sum(0) / mass[:, held].sum(0)).mean())
+
+
+def share_of_points(trial: Trial) -> float:
+    """The first two clouds' points over all."""
+    counts = [len(cloud) for cloud in trial.result.clouds]
+    return sum(counts[:2]) / sum(counts)
+
+
+def draw(figure: Any, trials: Record) -> None:
+    """A row for each object, batch on the left."""
+    axes = figure.subplots(len(trials), 2, squeeze=False)
+    for row, (name, each) in zip(axes, trials.items(), strict=True):
+        for panel, method in zip(row, SHOWN, strict=True):
+            drawing.clouds(panel, [each[method].result.mixture.means], f"{name}, {method}", size=1.5)
