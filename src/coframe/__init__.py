@@ -6,12 +6,13 @@ Pose j carries cloud j into the common frame: x = R v + t. Points are rows, vari
 
 from importlib.metadata import version
 
-from coframe import estep, metrics, paper, report, simulate, start
+from coframe import baselines, estep, metrics, paper, report, simulate, start
 from coframe.assess import Verdict
 from coframe.clouds import InputError
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
 from coframe.extend import extend, forget, tidied
+from coframe.held import hold
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.registration import register
@@ -34,9 +35,11 @@ __all__ = [
     "TrackOptions",
     "Trajectory",
     "Verdict",
+    "baselines",
     "estep",
     "extend",
     "forget",
+    "hold",
     "load",
     "metrics",
     "open_frames",

@@ -113,6 +113,10 @@ class Frames:
         """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
         return cls(np.array([np.median(cloud, axis=0) for cloud in clouds]), max(map(extent, clouds)))
 
+    def middle(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, " D"]:
+        """Where the clouds' centres lie on average under user poses: a good origin for the internal common frame."""
+        return np.asarray((geometry.rotation(poses) @ self.centres[..., None])[..., 0] + geometry.translation(poses)).mean(0)
+
     def only(self, cloud: int) -> "Frames":
         """The frame of one cloud."""
         return Frames(self.centres[cloud : cloud + 1], self.scale)
