@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Run experiments and write their report.
 
-    python -m experiments all --size toy          a minute, no data needed
-    python -m experiments multiview --size paper  one of them, on the published data
-    python -m experiments report                  RESULTS.md from experiments/results/*.json
+python -m experiments all --size toy          a minute, no data needed
+python -m experiments multiview --size paper  one of them, on the published data
+python -m experiments report                  RESULTS.md from experiments/results/*.json
 """
 
 import argparse
@@ -27,12 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="+", choices=[*EXPERIMENTS, "all", "report"], metavar="NAME")
     parser.add_argument("--size", choices=("paper", "toy"), default="paper")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--realisations", type=int, help="of experiments that repeat; default: few")
     parser.add_argument("--output", type=Path, help="folder for JSON and pictures; default: experiments/results, toys: none")
     options = parser.parse_args(arguments)
     folder = options.output or (RESULTS if options.size == "paper" else None)
     names = list(EXPERIMENTS) if "all" in options.names else [name for name in options.names if name != "report"]
     for name in names:
-        found = EXPERIMENTS[name].run(options.size, options.seed, folder=folder)
+        found = EXPERIMENTS[name].run(options.size, options.seed, realisations=options.realisations, folder=folder)
         show(found)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

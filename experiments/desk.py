@@ -48,7 +48,7 @@ def sequence(name: str, size: str) -> tuple[Any, Trajectory]:
     return coframe.open_frames(data.folder), trajectory.read_tum(data.trajectory)
 
 
-def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
+def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
     """Every tracker on every sequence that is there; all frames, rigid alignment (Sturm et al. 2012)."""
     began = time.perf_counter()
     names = [name for name, key in SEQUENCES.items() if size == "toy" or datasets.present(key)]
@@ -66,7 +66,7 @@ def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
             clock[method].append(seconds)
             rates[method].append(len(path) / seconds)
             paths[name][method] = trajectory.aligned(path, truth)
-    paper = {m: [v for n, v in zip(SEQUENCES, row, strict=True) if n in names] for m, row in PAPER.items()}
+    paper = {m: [v for n, v in zip(SEQUENCES, row, strict=True) if n in names] for m, row in PAPER.items() if size == "paper"}
     missing = [name for name in SEQUENCES if name not in names]
     return record(
         NAME,

@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from experiments import drawing, multiview
 from experiments.methods import Trial
 from experiments.models import available
@@ -17,16 +15,14 @@ TITLE = "Distribution of the means, batch and incremental"
 SHOWN = ("JRMPC-B", "JRMPC-I")
 
 
-def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
+def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
     """The means of the runs behind the multi-view table, and what share of them the first two scans own."""
     began = time.perf_counter()
     names = available(("bunny", "dragon"), size)[: 1 if size == "toy" else None]
     trials = {name: multiview.solved(name, size, seed, None)[1] for name in names}
     rows = {method: [first_two(trials[name][method]) for name in names] for method in SHOWN}
     rows["points"] = [share_of_points(trials[name]["JRMPC-B"]) for name in names]
-    figures = figure_file(
-        folder, f"{NAME}.png", lambda figure: draw(figure, trials), width=7, height=3.2 * len(names)
-    )
+    figures = figure_file(folder, f"{NAME}.png", lambda figure: draw(figure, trials), width=7, height=3.2 * len(names))
     return record(
         NAME,
         TITLE,

@@ -96,9 +96,7 @@ def incremental_from_rough(
     """JRMPC-I from the same: two clouds for 50 iterations, then one at a time with 30 refinements."""
     means = start_means.sampled(clouds, start, components, rng)
     variance = few_points(clouds, start, means)
-    return trial(
-        lambda: coframe.paper.incremental(clouds, means, rng, variances=variance, poses=start, epsilon=epsilon)
-    )
+    return trial(lambda: coframe.paper.incremental(clouds, means, rng, variances=variance, poses=start, epsilon=epsilon))
 
 
 def register(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:

@@ -19,7 +19,7 @@ def model(name: str, size: str) -> np.ndarray:
 def scans(name: str, size: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Range scans around an object, in units of their largest extent, and their published poses."""
     if size == "toy":
-        found = simulate.scene(5, 1500, degrees=288.0, motion_degrees=0.0, motion_shift=0.0, rng=np.random.default_rng(0))
+        found = simulate.scene(4, 1200, degrees=75.0, motion_degrees=0.0, motion_shift=0.0, rng=np.random.default_rng(0))
         return found.clouds, found.poses
     load = {"bunny": datasets.bunny, "dragon": datasets.dragon, "happy buddha": datasets.buddha}[name]
     data = load()

@@ -23,7 +23,7 @@ STEPS = (5, 15, 30, 100)  # iterations after which the means are shown; the last
 MULTIPLE = 2.0  # the paper's threshold, in medians
 
 
-def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
+def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
     """One realisation of the paper's first experiment, looked at closely."""
     began = time.perf_counter()
     rng = np.random.default_rng([seed, MODELS.index(MODEL), 0])
@@ -39,9 +39,7 @@ def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
     found, kept, before, after = rows["JRMPC-B"]
     sizes = {n: float(np.ptp(trial.result.mixture.means, axis=0).max()) for n, trial in stages.items()}
     checks = [
-        claim(
-            f"removal leaves fewer outliers among the points ({before:.0%} before)", after < before, f"{after:.1%} remain"
-        ),
+        claim(f"removal leaves fewer outliers among the points ({before:.0%} before)", after < before, f"{after:.1%} remain"),
         claim(
             "wide components hold outliers",
             bool(outlying(last, scene)[0] > outlying(last, scene)[1]),
@@ -53,9 +51,7 @@ def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
             ", ".join(f"{size:.2f} after {n}" for n, size in sizes.items()),
         ),
     ]
-    figures = figure_file(
-        folder, f"{NAME}.png", lambda figure: draw(figure, scene, stages, MULTIPLE), width=8, height=8
-    )
+    figures = figure_file(folder, f"{NAME}.png", lambda figure: draw(figure, scene, stages, MULTIPLE), width=8, height=8)
     return record(
         NAME,
         TITLE,
@@ -87,7 +83,12 @@ def split(trial: Trial, scene: Scene, multiple: float) -> list[float]:
     """Share of outliers that are removed, share of others that stay, share of outliers among all before and after."""
     inlier = np.concatenate(trial.result.inliers(multiple))
     outlier = np.concatenate(scene.outliers)
-    return [float(np.mean(~inlier[outlier])), float(np.mean(inlier[~outlier])), float(outlier.mean()), float(outlier[inlier].mean())]
+    return [
+        float(np.mean(~inlier[outlier])),
+        float(np.mean(inlier[~outlier])),
+        float(outlier.mean()),
+        float(outlier[inlier].mean()),
+    ]
 
 
 def outlying(trial: Trial, scene: Scene) -> tuple[float, float]:

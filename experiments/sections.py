@@ -20,7 +20,7 @@ LEAST = 5  # points of a cell of the section that say how thick it is
 CELL = 0.03  # of the extent
 
 
-def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
+def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
     """The slices, all scan points within them, and how thick the line is."""
     began = time.perf_counter()
     names = available(multiview.NAMES, size)[: 1 if size == "toy" else None]

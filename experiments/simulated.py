@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """What the experiments on simulated views share: the same views for every method, and errors over all realisations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from coframe import simulate
-from experiments.measures import frobenius_errors
 from coframe.simulate import Scene
 from experiments import methods
-from experiments.methods import Method, Trial
+from experiments.measures import frobenius_errors
+from experiments.methods import PAIRWISE, Trial
 from experiments.models import MODELS, model
 
 TOY_COUNT, PAPER_COUNT = (250, 350), (1000, 2000)  # points of a view
@@ -30,6 +32,10 @@ class Runs:
             for name, trials in self.trials.items()
         }
 
+    def start(self, measure: Callable[[np.ndarray, Scene], float]) -> float:
+        """The mean of a figure of the start poses: what a method that moves nothing would get."""
+        return float(np.mean([measure(methods.centred(scene.clouds), scene) for scene in self.scenes]))
+
     def seconds(self) -> dict[str, float]:
         """The mean time of a trial, by method."""
         return {name: float(np.mean([trial.seconds for trial in trials])) for name, trials in self.trials.items()}
@@ -42,24 +48,33 @@ def rmse(poses: np.ndarray, scene: Scene) -> float:
 
 def runs(
     name: str,
-    contestants: Mapping[str, Method],
+    contestants: Sequence[str] = tuple(PAIRWISE),
     *,
     size: str,
     seed: int,
     realisations: int,
-    degrees: Sequence[float] = (0.0, 10.0, 20.0, 30.0),
-    noise_db: float | None,
+    degrees: tuple[float, ...] = (0.0, 10.0, 20.0, 30.0),
+    noise_db: float,
     outliers: float,
 ) -> Runs:
     """Views of a model as in the paper, `realisations` times, and what each method makes of them."""
-    points = model(name, size)
-    scenes, trials = [], {method: [] for method in contestants}
-    for k in range(realisations):
-        rng = np.random.default_rng([seed, MODELS.index(name), k])
-        count = TOY_COUNT if size == "toy" else PAPER_COUNT
-        scene = simulate.paper_views(points, degrees, count, noise_db=noise_db, outliers=outliers, rng=rng)
-        start = methods.centred(scene.clouds)
-        scenes.append(scene)
-        for method, run in contestants.items():
-            trials[method].append(run(scene.clouds, start, np.random.default_rng([seed, k])))
-    return Runs(scenes, trials)
+    setup = (name, size, degrees, noise_db, outliers)
+    scenes = [views(*setup, seed, k) for k in range(realisations)]
+    return Runs(scenes, {m: [solved(m, *setup, seed, k) for k in range(realisations)] for m in contestants})
+
+
+@cache
+def views(
+    name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int, realisation: int
+) -> Scene:
+    """One realisation."""
+    rng = np.random.default_rng([seed, MODELS.index(name), realisation])
+    count = TOY_COUNT if size == "toy" else PAPER_COUNT
+    return simulate.paper_views(model(name, size), degrees, count, noise_db=noise_db, outliers=outliers, rng=rng)
+
+
+@cache
+def solved(method: str, *setup: Any) -> Trial:
+    """A method on one realisation. Kept: figure and table ask for the same ones."""
+    scene = views(*setup)
+    return PAIRWISE[method](scene.clouds, methods.centred(scene.clouds), np.random.default_rng(setup[-2:]))

@@ -43,7 +43,7 @@ def contestants(settings: Record) -> dict[str, Method]:
     }
 
 
-def run(size: str, seed: int, *, folder: Path | None = None) -> Record:
+def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
     """All methods from the poses of sequential ICP; without a truth, the gap between the surfaces is the measure."""
     began, settings = time.perf_counter(), SETTINGS[size]
     rng = np.random.default_rng(seed)
