@@ -11,7 +11,7 @@ from coframe.simulate import Scene
 from experiments.drawing import COLOURS, MARKERS
 from experiments.methods import ITERATIONS, PAIRWISE
 from experiments.models import MODELS
-from experiments.record import Record, below, claim, figure_file, record, table
+from experiments.record import Record, below_each, claim, figure_file, record, table
 from experiments.simulated import Runs, rmse, runs
 
 NAME = "outliers"
@@ -49,14 +49,9 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
     curves = {name: learning(found[name, curve]) for name in settings["models"]}
     spoilt = [f"{percent} %" for percent in settings["percent"] if percent >= 20]
     checks = [
-        below(
-            each,
-            "JRMPC-B",
-            ["ICP", "CPD / ECMPR", "GMMReg"],
-            f"{name}: JRMPC-B below ICP, CPD and GMMReg with 20 % of outliers and more",
-            spoilt,
-        )
-        for name, each in zip(settings["models"], tables, strict=True)
+        check
+        for each in tables
+        for check in below_each(each, "JRMPC-B", ["ICP", "CPD / ECMPR", "GMMReg"], " with 20 % of outliers and more", spoilt)
     ]
     checks += [
         claim(

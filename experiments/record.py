@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a run of an experiment leaves behind: options, seed, versions, tables beside the paper's, and claims that hold or do not."""
+"""What a run of an experiment leaves behind: options, seed, versions, tables beside the paper's, and claims with their fate."""
 
 import os
 import platform
@@ -101,6 +101,14 @@ def below(table: Record, method: str, others: Sequence[str], text: str, columns:
     ]
     missing = [name for name in (method, *others) if name not in rows]
     return claim(text, not found and not missing, "; ".join(found + [f"{name} was not run" for name in missing]))
+
+
+def below_each(
+    table: Record, method: str, others: Sequence[str], where: str = "", columns: Sequence[str] | None = None
+) -> list[Record]:
+    """The same, a claim for each of the others."""
+    title = table["title"].split(":")[0]
+    return [below(table, method, [other], f"{title}: {method} below {other}{where}", columns) for other in others]
 
 
 def standing(table: Record) -> list[Record]:

@@ -20,7 +20,7 @@ from coframe.io.files import atomic, library
 
 TRIES = 3
 TIMEOUT = 30.0  # s without a byte
-BLOCK = 1 << 20  # bytes
+BLOCK = 1 << 14  # bytes; what has come of a block is lost with the connection
 
 
 def fetched(url: str, folder: Path, *, record: Path) -> Path:
@@ -38,6 +38,7 @@ def fetched(url: str, folder: Path, *, record: Path) -> Path:
 def downloaded(url: str, folder: Path, *, record: Path) -> Path:
     """The file of a URL in the folder, whole and as it was the first time."""
     pooch = library("pooch", "datasets", "datasets")
+    pooch.get_logger().setLevel("WARNING")  # it tells the user to note down the checksum, which we do
     name = PurePosixPath(url).name
     known = json.loads(record.read_text()) if record.exists() else {}
     try:
@@ -110,7 +111,7 @@ def unpacked(archive: Path, folder: Path) -> None:
                     if not (member.isfile() or member.isdir()):
                         raise InputError(f"{archive.name}: expected files and folders, found {member.name!r}, a link or device")
                     _check_inside(archive, member.name, folder)
-                tar.extractall(folder, filter="data")
+                tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since 3.11.4
         elif archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as pack:
                 for name in pack.namelist():
