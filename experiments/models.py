@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The clouds that experiments start from: published sets at paper size, simulated ones, which need no download, at toy size."""
 
+from functools import cache
+
 import numpy as np
 
 from coframe import datasets, simulate
@@ -8,6 +10,7 @@ from coframe import datasets, simulate
 MODELS = ("bunny", "lucy", "armadillo")
 
 
+@cache
 def model(name: str, size: str) -> np.ndarray:
     """The vertices (N, 3) of a whole model."""
     if size == "toy":
@@ -16,6 +19,7 @@ def model(name: str, size: str) -> np.ndarray:
     return load().clouds()[0]
 
 
+@cache
 def scans(name: str, size: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Range scans around an object, in units of their largest extent, and their published poses."""
     if size == "toy":

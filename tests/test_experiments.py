@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = {"outliers", "indirect", "angle", "removal", "multiview", "sections", "means", "tof", "desk"}
 HELD = {  # claims that even toys bear out, whatever the machine
     "outliers": "bunny: JRMPC-B below ICP with 20 % of outliers and more",
-    "indirect": "bunny, 10 dB: JRMPC-B below CPD / ECMPR in both mappings",
+    "indirect": "bunny, 10 dB: JRMPC-B below ICP in both mappings",
     "multiview": "Rotation error [deg] with 25 dB noise: JRMPC-B below MAICP",
     "removal": "10 dB: the means start in a small cell and grow to the size of the object",
     "tof": "Held-out residual [1e-3 of the extent]: register at or below every other method in every column",
