@@ -30,7 +30,10 @@ LAYERS = [
     "baselines.cpd baselines.gmmreg baselines.motion baselines.simultaneous",
     "report.scene",
     "report.page",
-    "cli",
+    "cli.app",
+    "cli.show",
+    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
+    "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}
 FOLDER = Path(coframe.__file__).parent
