@@ -17,7 +17,7 @@ LAYERS = [
     "clouds",
     "estep mstep joint io.files io.numbers io.scan",
     "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images start.features download",
-    "io.pcd io.poses start.verify start.planar",
+    "journal io.pcd io.poses start.verify start.planar",
     "io.clouds trajectory",
     "sequence.frames datasets",
     "result start.poses start.means start.scale start.match schedule doors",
@@ -31,7 +31,7 @@ LAYERS = [
     "report.scene",
     "report.page",
     "cli.app",
-    "cli.show",
+    "cli.show cli.interrupt",
     "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
     "__main__",
 ]

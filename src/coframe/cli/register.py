@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coframe.cli.app import Output, Quiet, Seed, Threads, console
+from coframe.cli.interrupt import interruptible
 from coframe.cli.show import progress, verdict_table, write_report
 
 
@@ -24,10 +25,13 @@ def register(
     components: Annotated[int, typer.Option(min=1, help="Gaussians of the model.")] = 1000,
     seed: Seed = 0,
     threads: Threads = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run in the same folder that was interrupted.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     quiet: Quiet = False,
 ) -> None:
     """Register clouds as they come from the scanner, or from start poses.
+
+    Ctrl-C keeps what is done; the same command with --resume goes on to the same result.
 
     Example:  coframe register scans/*.ply -o out
     """
@@ -43,12 +47,15 @@ def register(
     names = [scan.name for scan in scans]
     known = pose_files.read_for(poses, names) if poses else None
     options = coframe.Options(components=components, start=start, seed=seed, threads=threads)
-    with progress(quiet) as (on_iteration, on_pair):
-        result = coframe.register(clouds, known, options=options, names=names, on_iteration=on_iteration, on_pair=on_pair)
-    result = described(result, scans, files)
-    result.save(output)
-    if report:
-        write_report(output, result, options, known, begun)
+    with interruptible(output, resume) as journal:
+        with progress(quiet) as (on_iteration, on_pair):
+            result = coframe.register(
+                clouds, known, options=options, names=names, on_iteration=on_iteration, on_pair=on_pair, journal=journal
+            )
+        result = described(result, scans, files)
+        result.save(output)
+        if report:
+            write_report(output, result, options, known, begun)
     if not quiet:
         console.print(verdict_table(result))
         tried = f", {result.pairs_tried} pairs tried" if result.pairs_tried else ""
