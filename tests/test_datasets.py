@@ -5,6 +5,9 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -244,3 +247,19 @@ def test_published_poses_bring_the_scans_together(data, monkeypatch):
         return np.median(cKDTree(a).query(b)[0])
 
     assert gap(bunny.poses[:2]) < 0.5 * gap(geometry.inverse(bunny.poses[:2]))
+
+
+def test_command_line_lists_and_refuses(tmp_path):
+    environment = {**os.environ, "COFRAME_DATA": str(tmp_path / "data"), "COLUMNS": "200"}
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "coframe", "datasets", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+    listed = run()
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert all(name in listed.stdout for name in datasets.CATALOGUE)
+    refused = run("teapot")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("coframe: name: expected one of bunny")
+    assert not (tmp_path / "data").exists()

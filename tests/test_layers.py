@@ -32,7 +32,7 @@ LAYERS = [
     "report.page",
     "cli.app",
     "cli.show cli.interrupt",
-    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
+    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor cli.datasets",
     "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

@@ -84,7 +84,7 @@ def load(name: str, *, fetch: bool = False) -> Dataset:
     if mark is None:
         raise InputError(
             f"{name}: expected {entry.marks[0]} in {root()}, found none; get it from {entry.source} and set COFRAME_DATA to "
-            f'the folder that holds it, or call coframe.datasets.load("{name}", fetch=True)'
+            f"the folder that holds it, or run: coframe datasets '{name}'"
         )
     names, paths, poses, path = entry.found(mark)
     return Dataset(name, mark.parent, names, paths, poses, path, entry.source, entry.terms)

@@ -111,7 +111,8 @@ def unpacked(archive: Path, folder: Path) -> None:
                     if not (member.isfile() or member.isdir()):
                         raise InputError(f"{archive.name}: expected files and folders, found {member.name!r}, a link or device")
                     _check_inside(archive, member.name, folder)
-                tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since 3.11.4
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+                tar.extractall(folder)
         elif archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as pack:
                 for name in pack.namelist():

@@ -3,7 +3,7 @@
 
 import sys
 
-from coframe.cli import demo, doctor, export, extend, register, report, track
+from coframe.cli import datasets, demo, doctor, export, extend, register, report, track
 from coframe.cli.app import app
 
 for command in (  # in the order of the help
@@ -14,6 +14,7 @@ for command in (  # in the order of the help
     track.track,
     demo.demo,
     doctor.doctor,
+    datasets.datasets,
 ):
     app.command()(command)
 
