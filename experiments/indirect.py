@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from coframe.metrics import frobenius_errors
 from coframe.simulate import Scene
-from experiments.measures import frobenius_errors
 from experiments.methods import ITERATIONS, PAIRWISE
 from experiments.models import MODELS
 from experiments.record import Record, below, below_each, record, table

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from coframe import simulate
+from coframe import metrics, simulate
 from coframe.simulate import Scene
 from experiments import methods
-from experiments.measures import frobenius_errors
 from experiments.methods import PAIRWISE, Trial
 from experiments.models import MODELS, model
 
@@ -43,7 +42,7 @@ class Runs:
 
 def rmse(poses: np.ndarray, scene: Scene) -> float:
     """The root of the mean squared Frobenius error of the rotations, relative to the first set, over the other sets."""
-    return float(np.sqrt(np.mean(frobenius_errors(poses, scene.poses)[1:] ** 2)))
+    return metrics.rotation_rmse(poses, scene.poses)
 
 
 def runs(

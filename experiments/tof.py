@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from coframe import datasets, geometry, simulate
-from experiments import drawing, measures, methods
+from coframe import datasets, geometry, metrics, simulate
+from experiments import drawing, methods
 from experiments.methods import Method, Trial
+from experiments.multiview import residual
 from experiments.record import Record, below, figure_file, record, table
 
 NAME = "tof"
@@ -53,8 +54,8 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
     trials: dict[str, Trial] = {"seqICP": methods.baseline("icp sequential")(clouds, as_they_lie, rng)}
     for name, method in contestants(settings).items():
         trials[name] = method(clouds, trials["seqICP"].poses, np.random.default_rng(seed))
-    surfaces = [measures.Surface.of(cloud) for cloud in whole]
-    rows = {name: [1e3 * measures.residual(surfaces, trial.poses, GATE)] for name, trial in trials.items()}
+    surfaces = [metrics.Surface.of(cloud) for cloud in whole]
+    rows = {name: [residual(surfaces, trial.poses, GATE)] for name, trial in trials.items()}
     each = table(
         "Held-out residual [1e-3 of the extent]", ["EXBI"], rows, seconds={n: t.seconds for n, t in trials.items()}, digits=3
     )

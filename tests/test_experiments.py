@@ -97,16 +97,3 @@ def test_claims_name_what_stands_against_them(module):
     best, near = record.standing(table)
     assert best["holds"]  # the start is no method
     assert (near["holds"], near["detail"]) == (False, "ICP, b: 0.100, the paper 0.200")
-
-
-def test_residual_of_two_planes_is_their_distance(module):
-    import numpy as np
-
-    from coframe import geometry
-
-    measures, rng = module("measures"), np.random.default_rng(0)
-    planes = [measures.Surface.of(np.c_[rng.random((1000, 2)), np.zeros(1000)]) for _ in range(2)]
-    poses = geometry.identity(2, 3)
-    poses[1, 2, 3] = 0.01
-    assert measures.residual(planes, poses, gate=0.1) == pytest.approx(0.01)
-    assert np.isnan(measures.residual(planes, poses, gate=0.009))

@@ -63,16 +63,16 @@ def pairwise(
     cloud = Cloud.of(target)
     for deviation, evaluations in levels:
         overlap = Overlap(geometry.transform(motion, source), cloud, deviation)
-        start, steps = np.zeros(geometry.degrees_of_freedom(source.shape[1])), []
+        steps: list[Float[Array, " P"]] = []
         best = minimize(
             overlap.cost,
-            start,
+            np.zeros(geometry.degrees_of_freedom(source.shape[1])),
             jac=True,
             method="L-BFGS-B",
             callback=lambda twist, steps=steps: steps.append(twist.copy()),
             options={"maxfun": evaluations, "maxiter": evaluations},
         )
-        for twist in [*steps[:-1], best.x]:
+        for twist in [*steps[:-1], best.x]:  # the optimiser may return a better point than its last
             yield geometry.exp(twist) @ motion
         motion = geometry.exp(best.x) @ motion
 
@@ -111,6 +111,5 @@ class Overlap:
 def left_jacobian(omega: Float[Array, " 3"]) -> Float[Array, "3 3"]:
     """J with exp(omega + d) = exp(J d) exp(omega) for small d."""
     angle = max(float(np.linalg.norm(omega)), 1e-8)
-    W = np.cross(np.eye(3), omega / angle)  # rows e_i x omega: the transpose of the cross-product matrix
-    W = W.T
+    W = np.cross(omega / angle, np.eye(3)).T  # columns: axis x e_i
     return np.asarray(np.eye(3) + (1 - np.cos(angle)) / angle * W + (1 - np.sin(angle) / angle) * W @ W)

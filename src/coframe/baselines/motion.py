@@ -5,7 +5,7 @@ MAICP (Govindu and Pooja 2014) averages after every ICP iteration, MATrICP (Li e
 pose-graph averaging lets every pair run to its end and averages once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,7 +60,7 @@ def pose_graph(
     pairs: Pairs | None = None,
     on_iteration: Watch = em.carry_on,
 ) -> Registration:
-    """Pairwise ICP with the matches of `maicp`, run to its end for every pair; the poses average its motions."""
+    """Pairwise trimmed ICP, run to its end for every pair; the poses average its motions. pairs: as in `maicp`."""
     return runs.run(partial(_one_by_one, pairs=pairs), clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
@@ -78,8 +78,13 @@ def _trimmed(clouds: Sequence[Float[Array, "_ D"]]) -> list[Choice]:
 
 
 def _alternating(
-    clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None, choices: Any
+    clouds: Sequence[Float[Array, "_ D"]],
+    poses: Float[Array, "M D1 D1"],
+    *,
+    pairs: Pairs | None,
+    choices: Callable[[Sequence[Float[Array, "_ D"]]], list[Choice]],
 ) -> Iterator[Float[Array, "M D1 D1"]]:
+    """One ICP step for each pair from where the poses put it, then the poses from all motions."""
     edges = network.as_pairs(pairs, clouds, poses)
     trees, choose = [cKDTree(cloud) for cloud in clouds], choices(clouds)
     while True:
@@ -92,9 +97,10 @@ def _alternating(
 def _one_by_one(
     clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None
 ) -> Iterator[Float[Array, "M D1 D1"]]:
-    edges, choose = network.as_pairs(pairs, clouds, poses), _inside(clouds)
+    """Every pair by itself; the poses that follow from the motions so far."""
+    edges = network.as_pairs(pairs, clouds, poses)
     starts = np.array([geometry.inverse(poses[b]) @ poses[a] for a, b in edges])
-    each = [icp.pairwise(clouds[a], clouds[b], T, choose=choose[b]) for (a, b), T in zip(edges, starts, strict=True)]
+    each = [icp.pairwise(clouds[a], clouds[b], T, choose=icp.trimmed) for (a, b), T in zip(edges, starts, strict=True)]
     for motions in runs.in_step(each, starts):
         poses = averaged(poses, edges, motions, np.ones(len(edges)))
         yield poses

@@ -14,8 +14,8 @@ from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import InputError
 
-REACH = 3.0  # times the distance at which half of a cloud finds its nearest other cloud: what is closer may be the same surface
-LEAST_OVERLAP = 0.4  # of the points of one of the two clouds
+REACH = 2.0  # times the distance at which half of a cloud finds its nearest other cloud: what is closer may be the same surface
+LEAST_OVERLAP = 0.5  # of the points of either cloud
 NEIGHBOURS = 16  # of a point, which tell whether the cloud ends there
 LOPSIDED = 0.45  # mean offset of the neighbours over their mean distance: 0.2 inside, 0.6 on a straight edge
 
@@ -30,7 +30,7 @@ def overlapping(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1
     half = [min(float(np.median(distances[a][b])) for b in range(M) if b != a) for a in range(M)]
     reach = REACH * float(np.median(half))
     share = np.array([[(distances[a][b] <= reach).mean() for b in range(M)] for a in range(M)])
-    share = np.maximum(share, share.T)
+    share = np.minimum(share, share.T)
     tree = minimum_spanning_tree(np.where(np.eye(M) > 0, 0.0, 1.5 - share)).toarray() > 0  # 0 would mean: no edge
     return [(a, b) for a in range(M) for b in range(a + 1, M) if share[a, b] >= LEAST_OVERLAP or tree[a, b] or tree[b, a]]
 

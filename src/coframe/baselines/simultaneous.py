@@ -75,11 +75,12 @@ def _fixed(clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | Non
 
 
 def matched(clouds: Clouds, trees: Sequence[cKDTree], poses: Float[Array, "M D1 D1"], edges: Pairs) -> Matches:
-    """For each pair, the points of the first cloud and their nearest ones in the second."""
+    """For each pair, the points of the first cloud and their nearest ones in the second, where these are close."""
     found = []
     for a, b in edges:
-        _, nearest = trees[b].query(geometry.transform(geometry.inverse(poses[b]) @ poses[a], clouds[a]))
-        found.append((a, b, clouds[a], clouds[b][nearest]))
+        distance, nearest = trees[b].query(geometry.transform(geometry.inverse(poses[b]) @ poses[a], clouds[a]))
+        keep = icp.close(distance, nearest)
+        found.append((a, b, clouds[a][keep], clouds[b][nearest[keep]]))
     return found
 
 
@@ -107,7 +108,7 @@ def improved(
     R = geometry.rotation(poses).copy()
     for j in range(M):
         block = slice(j * D, j * D + D)
-        others = np.hstack(R) @ Q[:, block] - R[j] @ Q[block, block]
+        others = np.hstack(list(R)) @ Q[:, block] - R[j] @ Q[block, block]
         R[j] = geometry.nearest_rotation(-others)
-    new = geometry.pose(R, (np.hstack(R) @ P).T)
+    new = geometry.pose(R, (np.hstack(list(R)) @ P).T)
     return poses[0] @ geometry.inverse(new[0]) @ new
