@@ -18,7 +18,7 @@ NAME = "outliers"
 TITLE = "Rotation error against outliers (SNR 10 dB), and learning curves (20 % outliers)"
 SETTINGS = {
     "paper": {"models": MODELS, "percent": (0, 20, 30, 40), "realisations": 2},
-    "toy": {"models": ("bunny",), "percent": (30,), "realisations": 1},
+    "toy": {"models": ("bunny",), "percent": (30,), "realisations": 2},
 }
 NOISE_DB = 10.0
 CURVE = 20  # percent of outliers of the learning curves; at toy size, the largest there is
