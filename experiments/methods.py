@@ -128,7 +128,7 @@ PAIRWISE: dict[str, Method] = {
 
 
 def joint(components: int) -> dict[str, Method]:
-    """The methods of the paper's multi-view tables. All start from poses that sequential ICP has brought near."""
+    """The methods of the paper's multi-view tables. All start from poses that pairwise ICP has brought near."""
     return {
         "MV-ICP": baseline("mv-icp"),
         "MAICP": baseline("maicp"),
