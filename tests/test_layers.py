@@ -28,11 +28,12 @@ LAYERS = [
     "baselines.runs",
     "baselines.icp baselines.averaging baselines.network",
     "baselines.cpd baselines.gmmreg baselines.motion baselines.simultaneous",
-    "report.scene",
+    "report.scene compare",
     "report.page",
+    "report.comparison",
     "cli.app",
     "cli.show cli.interrupt",
-    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor cli.datasets",
+    "cli.compare cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor cli.datasets",
     "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from coframe import baselines, estep, metrics, paper, report, simulate, start
 from coframe.assess import Verdict
 from coframe.clouds import InputError
+from coframe.compare import Comparison, compare
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
 from coframe.extend import extend, forget, tidied
@@ -25,6 +26,7 @@ from coframe.trajectory import Trajectory
 __version__ = version("coframe")
 
 __all__ = [
+    "Comparison",
     "InputError",
     "Iteration",
     "Journal",
@@ -38,6 +40,7 @@ __all__ = [
     "Trajectory",
     "Verdict",
     "baselines",
+    "compare",
     "estep",
     "extend",
     "forget",

@@ -31,7 +31,7 @@ class Iteration:
     """One turn of the loop: the state it started from, and how far it moved."""
 
     number: int
-    log_likelihood: float  # of all points under the poses and mixture that this iteration started from, natural log
+    log_likelihood: float  # of all points under what this iteration started from, natural log; NaN where there is no mixture
     step: float  # largest pose change of this iteration, as a share of the scene's radius
     poses: Float[Array, "M D1 D1"]  # that this iteration ended with
 

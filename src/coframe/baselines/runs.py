@@ -72,7 +72,7 @@ def run(
             status = Status.ITERATION_LIMIT
             break
     found = history[-1].poses if history else poses
-    return hold(given, found, history=history, status=status)
+    return hold(given, found, release=False, history=history, status=status)
 
 
 def moved(old: Float[Array, "*B D1 D1"], new: Float[Array, "*B D1 D1"]) -> float:

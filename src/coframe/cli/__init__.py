@@ -3,7 +3,7 @@
 
 import sys
 
-from coframe.cli import datasets, demo, doctor, export, extend, register, report, track
+from coframe.cli import compare, datasets, demo, doctor, export, extend, register, report, track
 from coframe.cli.app import app
 
 for command in (  # in the order of the help
@@ -11,6 +11,7 @@ for command in (  # in the order of the help
     report.report,
     export.export,
     extend.extend,
+    compare.compare,
     track.track,
     demo.demo,
     doctor.doctor,

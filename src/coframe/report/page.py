@@ -187,10 +187,14 @@ def _convergence(result: Registration) -> str:
     points = sum(map(len, result.clouds))
     likelihood = np.array([step.log_likelihood for step in result.history]) / points
     steps = np.array([step.step for step in result.history])
-    return (
+    climb = (
         f"<figure>{charts.curve(likelihood, label='log-likelihood per point', across='iteration')}<figcaption>A jump marks a "
         "new level: another mixture, so another likelihood. Within a level it never falls. Click to see that iteration."
-        f"</figcaption></figure><figure>{charts.curve(steps, label='largest step', across='iteration', log=True)}"
+        "</figcaption></figure>"
+    )
+    return (
+        f"{climb if np.isfinite(likelihood).all() else ''}"  # methods of others have none
+        f"<figure>{charts.curve(steps, label='largest step', across='iteration', log=True)}"
         "<figcaption>The longest way of any cloud in an iteration, as a share of the scene's radius.</figcaption></figure>"
     )
 
