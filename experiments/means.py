@@ -5,6 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.spatial import cKDTree
+
 from experiments import drawing, multiview
 from experiments.methods import Trial
 from experiments.models import available
