@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 temporary.write_text(json.dumps(found, indent=1) + "\n")
     if "report" in options.names:
         target = (options.output or ROOT) / "RESULTS.md"
-        report.written(options.output or RESULTS, target, list(EXPERIMENTS))
+        report.written(options.output or RESULTS, target, {name: each.NOTES for name, each in EXPERIMENTS.items()})
         print(f"saved as {target}")
 
 

@@ -12,9 +12,10 @@ import coframe
 from coframe import datasets, geometry, simulate, trajectory
 from coframe.sequence import frames
 from coframe.trajectory import Trajectory
-from experiments.record import Record, figure_file, record, table, timed
+from experiments.record import Record, claim, figure_file, record, table, timed
 
 NAME = "desk"
+NOTES = ("The three methods above JRMPC-I use colour as well, and key frames only; the paper says so too.",)
 TITLE = "Depth sequences: RMSE of the translation [m]"
 SEQUENCES = {"fr1/desk": "freiburg1 desk", "fr2/desk": "freiburg2 desk"}
 PAPER = {
@@ -80,11 +81,13 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
             table("RMSE [m]", names, rows, paper=paper, seconds={m: sum(each) for m, each in clock.items()}),
             table("Frames per second", names, rates, digits=1, errors=False),
         ],
-        figures=figure_file(folder, f"{NAME}.svg", lambda figure: draw(figure, paths), width=5 * len(names), height=4),
-        notes=[
-            "The three methods above JRMPC-I use colour as well, and key frames only; the paper says so too.",
-            *([f"Not run, because the sequence is not there: {', '.join(missing)}."] if missing and size == "paper" else []),
+        checks=[
+            claim(f"{name}: coframe.track below the paper's JRMPC-I", ours < PAPER["JRMPC-I"][list(SEQUENCES).index(name)])
+            for name, ours in zip(names, rows["coframe.track"], strict=True)
+            if size == "paper"
         ],
+        figures=figure_file(folder, f"{NAME}.svg", lambda figure: draw(figure, paths), width=5 * len(names), height=4),
+        notes=[f"Not run, because the sequence is not there: {', '.join(missing)}."] if missing and size == "paper" else [],
     )
 
 

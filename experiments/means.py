@@ -17,6 +17,7 @@ NAME = "means"
 TITLE = "Distribution of the means, batch and incremental"
 SHOWN = ("JRMPC-B", "JRMPC-I")
 NEAR = 0.01  # of the extent
+NOTES = ("The row `points` is the same share of all points. With K = 4000 there is a mean for about ten points.",)
 
 
 def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
@@ -44,7 +45,6 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
             )
         ],
         figures=figures,
-        notes=["The row `points` is the same share of all points. With K = 4000 there is a mean for about ten points."],
     )
 
 

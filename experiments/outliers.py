@@ -22,6 +22,7 @@ SETTINGS = {
 }
 NOISE_DB = 10.0
 CURVE = 20  # percent of outliers of the learning curves; at toy size, the largest there is
+NOTES = ("Natural logarithms. The paper shows these as curves without figures.",)
 
 
 def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
@@ -79,7 +80,6 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
         tables=tables,
         checks=checks,
         figures=figures,
-        notes=["Natural logarithms. The paper shows these as curves without figures."],
     )
 
 

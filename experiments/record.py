@@ -143,15 +143,16 @@ def figure_file(folder: Path | None, name: str, draw: Callable[[Any], None], *, 
     """Draw on a Matplotlib figure of so many inches and save it in the folder; without one, nothing is drawn."""
     if folder is None:
         return []
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(figure)
-    folder.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None} if name.endswith("svg") else None
-    figure.savefig(folder / name, dpi=80, metadata=metadata)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):  # small, and the same every time
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(folder / name, dpi=80, metadata={"Date": None} if name.endswith("svg") else None)
     return [name]
 
 

@@ -21,6 +21,11 @@ MODEL = "armadillo"
 NOISE_DB, OUTLIERS = (10.0, 20.0), 0.3  # the paper says 10; its pictures look like 20
 STEPS = (5, 15, 30, 100)  # iterations after which the means are shown; the last is the result
 MULTIPLE = 2.0  # the paper's threshold, in medians
+NOTES = (
+    "At 10 dB the noise is as wide as the limbs: every component is as wide as the noise, and none stands out.",
+    "The threshold is 2 medians (2.5 in the authors' program), of variances, as in their program.",
+    "`register` knows no wide components: its outliers are those of the uniform class.",
+)
 
 
 def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
@@ -52,11 +57,6 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
         tables=[table("Shares of points", columns, rows, seconds=seconds, errors=False)],
         checks=checks,
         figures=figures,
-        notes=[
-            "At 10 dB the noise is as wide as the limbs: every component is as wide as the noise, and none stands out.",
-            "The threshold is 2 medians (2.5 in the authors' program), of variances, as in their program.",
-            "`register` knows no wide components: its outliers are those of the uniform class.",
-        ],
     )
 
 

@@ -18,6 +18,7 @@ SHOWN = ("Initialization", "MAICP", "MATrICP", "JRMPC-B", "JRMPC-I", "register")
 HALF = 0.003  # of the extent: half the thickness of the slice
 LEAST = 5  # points of a cell of the section that say how thick it is
 CELL = 0.03  # of the extent
+NOTES = ("All points of the scans within the slice are shown, not only those that were registered.",)
 
 
 def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
@@ -39,7 +40,6 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
         began=began,
         tables=[table("Thickness of the line [1e-3 of the extent]", names, rows)],
         figures=figures,
-        notes=["All points of the scans within the slice are shown, not only those that were registered."],
     )
 
 

@@ -15,6 +15,7 @@ from experiments.multiview import residual
 from experiments.record import Record, below, figure_file, record, table
 
 NAME = "tof"
+NOTES = ("The paper shows pictures only; the residual is ours, on all points of the views.",)
 TITLE = "Time-of-flight scene (EXBI, 10 views)"
 SETTINGS = {
     "paper": {"components": 450, "points": 5000, "iterations": 100},
@@ -74,7 +75,6 @@ def run(size: str, seed: int, *, realisations: int | None = None, folder: Path |
             below(each, "JRMPC-B", ["seqICP", "MV-ICP", "MAICP", "MATrICP"], "JRMPC-B registers better than the others do")
         ],
         figures=figures,
-        notes=["The paper shows pictures only; the residual is ours, on all points of the views."],
     )
 
 
