@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coframe.io.files import atomic
-from experiments import angle, desk, indirect, means, multiview, outliers, removal, report, sections, tof
+from experiments import angle, desk, indirect, means, multiview, noise, outliers, removal, report, sections, tof
 
-EXPERIMENTS = {each.NAME: each for each in (outliers, indirect, angle, removal, multiview, sections, means, tof, desk)}
+EXPERIMENTS = {each.NAME: each for each in (outliers, indirect, noise, angle, removal, multiview, sections, means, tof, desk)}
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
 
