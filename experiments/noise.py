@@ -18,10 +18,10 @@ LEVELS_DB = (10.0, 15.0, 20.0, 25.0, 30.0)
 NEIGHBOURS = 20
 OUTLIERS = 0.3
 NOTES = (
-    "The thickness of a cloud is the median over its points of the smallest standard deviation of a point's 20 neighbours, over "
-    "the mean standard deviation of the coordinates. Noise makes it larger, and so do outliers and sparse sampling.",
-    "An SNR of 10 dB as we define it (noise variance = mean coordinate variance / 10) makes thicker clouds than any of the four "
-    "that come with the authors' program. If these are of the paper's kind, its 10 dB are 20 dB or more of ours.",
+    "The thickness of a cloud is the median over its points of the smallest standard deviation of a point's 20 neighbours, "
+    "over the mean standard deviation of the coordinates. Noise makes it larger, and so do outliers and sparse sampling.",
+    "An SNR of 10 dB as we define it (noise variance = mean coordinate variance / 10) makes thicker clouds than any of the "
+    "four that come with the authors' program. If these are of the paper's kind, its 10 dB are 20 dB or more of ours.",
 )
 
 

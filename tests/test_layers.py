@@ -20,8 +20,9 @@ LAYERS = [
     "journal io.pcd io.poses start.verify start.planar",
     "io.clouds trajectory",
     "sequence.frames datasets metrics",
+    "stored",
     "result start.poses start.means start.scale start.match schedule doors",
-    "start.graph export",
+    "start.graph export groups",
     "start.nothing",
     "paper registration extend sequence.frontend sequence.backend report.markup report.run",
     "sequence.tracking report.charts report.figures held",
@@ -32,8 +33,8 @@ LAYERS = [
     "report.page",
     "report.comparison",
     "cli.app",
-    "cli.show cli.interrupt",
-    "cli.compare cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor cli.datasets",
+    "cli.show cli.watch cli.interrupt",
+    "cli.compare cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor cli.datasets",
     "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

@@ -2,7 +2,7 @@
 """The rest of `register`'s door: start poses, weights, anchors, priors, options. One sentence for whatever is wrong."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,6 +16,7 @@ from coframe.joint import Prior
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
+WITHOUT_EFFECT = ("threads",)  # on the result
 RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
@@ -48,6 +49,10 @@ class Options:
                 raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
         if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < np.inf:
             raise InputError(f"tolerance: expected a finite number of at least 0, found {self.tolerance!r}")
+
+    def record(self) -> dict[str, Any]:
+        """What determines the result, as plain values: all but the threads."""
+        return {"method": "register"} | {name: value for name, value in asdict(self).items() if name not in WITHOUT_EFFECT}
 
 
 @dataclass(frozen=True)

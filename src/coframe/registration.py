@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from os import PathLike
 from typing import Any
 
@@ -16,10 +17,11 @@ from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_
 from coframe.em import Iteration, Status
 from coframe.estep import Cloud
 from coframe.export import described
+from coframe.groups import side_by_side
 from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
 from coframe.journal import Journal, digest
-from coframe.result import Registration, in_user_units, side_by_side
+from coframe.result import Registration, in_user_units
 from coframe.schedule import Level, Runner
 from coframe.start import nothing
 from coframe.start.doubt import Doubt
@@ -43,6 +45,7 @@ def register(
     names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    on_progress: Callable[[float], object] = lambda share: None,
     journal: Journal | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
@@ -54,8 +57,8 @@ def register(
     weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched. journal: keeps what is done, so that a run that is interrupted
-    can go on (see `Journal`).
+    of pairs matched so far and of all, where pairs are matched. on_progress: called with the share of the work after that, 0 to
+    1, as far as it can be foreseen. journal: keeps what is done, so that a run that is interrupted can go on (see `Journal`).
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
@@ -75,26 +78,28 @@ def register(
             names=[scan.name for scan in scans] if names is None else names,
             on_iteration=on_iteration,
             on_pair=on_pair,
+            on_progress=on_progress,
             journal=journal,
         )
         return described(result, scans, files)
     clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
-    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration, journal)
+    constraints = as_fixed(fixed, M), priors
+    problem = Problem(clouds, as_weights(weights, clouds), names, options, *constraints, on_iteration, on_progress, journal)
     if journal is not None:
         journal.begin(*problem.fingerprint(poses))
     if poses is not None:
-        return problem.fit(as_poses(poses, M, D))
+        return replace(problem.fit(as_poses(poses, M, D)), options=options.record())
     begun = _begun(problem, on_pair)
     parts = [
-        _best(problem.part(group), [each[list(group)] for each in begun.poses], begun, group)
-        for group in begun.groups
+        _best(problem.part(group, before), [each[list(group)] for each in begun.poses], begun, group)
+        for before, group in zip(accumulate(map(len, begun.groups), initial=0), begun.groups, strict=False)
         if len(group) > 1
     ]
     fits, lost = [fit for fit, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
     whole = fits[0] if len(begun.groups) == 1 else side_by_side(fits, begun.groups, clouds, names)
-    return _told(whole, begun, lost)
+    return replace(_told(whole, begun, lost), options=options.record())
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,7 @@ class Problem:
     fixed: tuple[int, ...]
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
+    on_progress: Callable[[float], object]
     journal: Journal | None = None
 
     def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
@@ -119,8 +125,8 @@ class Problem:
         start = np.empty(0) if poses is None else np.asarray(poses, float)
         return options, clouds, digest(start, np.array(self.fixed), *self.weights, *known)
 
-    def part(self, group: Sequence[int]) -> "Problem":
-        """The problem of some of the clouds; only a problem without fixed clouds and priors has parts."""
+    def part(self, group: Sequence[int], before: int = 0) -> "Problem":
+        """The problem of some of the clouds, so many done before; only one without fixed clouds and priors has parts."""
         if len(group) == len(self.clouds):
             return self
         return replace(
@@ -128,6 +134,7 @@ class Problem:
             clouds=[self.clouds[j] for j in group],
             weights=[self.weights[j] for j in group],
             names=[self.names[j] for j in group],
+            on_progress=lambda share: self.on_progress((before + share * len(group)) / len(self.clouds)),
         )
 
     def fit(self, poses: Float[Array, "M D1 D1"], *, seed: int = 0) -> Registration:
@@ -154,6 +161,7 @@ class Problem:
                 threads=options.threads,
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
+                on_progress=self.on_progress,
                 journal=self.journal,
             ),
         )

@@ -155,6 +155,7 @@ class Runner:
     threads: int | None = None
     constraints: Constraints = UNCONSTRAINED
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on
+    on_progress: Callable[[float], object] = lambda share: None  # of the work, as far as it can be foreseen
     journal: Journal | None = None  # of what is done, for a run that may be interrupted
 
     def log_prior(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
@@ -223,6 +224,7 @@ MOST_LINKS = 10  # but not for ever
 AGAIN = 8  # iterations of such a repetition
 MORE = 4  # times as many points in the end, where there are as many: beyond, nothing was gained
 SAME = 4.0  # standard deviations: poses that differ by less are the same but for the chance of where components lie
+TRIED, REPEATED = 0.35, 0.85  # shares of the time that are over after the trials and after the last level, about
 
 
 def coarse_to_fine(
@@ -246,11 +248,16 @@ def coarse_to_fine(
     def chain(runner: Runner) -> list[Fit]:
         fits = [runner.fit(drawn, start.poses, last, history=start.history)]
         calm = 0
+        told(fits, calm)
         while calm < LINKS and len(fits) <= MOST_LINKS and fits[-1].status is not Status.STOPPED:
             points = drawn_points(clouds, weights, last.points, runner.rng) if more else drawn
             fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN), history=fits[-1].history))
             calm = calm + 1 if apart(fits[-2], fits[-1], runner.constraints) < SAME else 0
+            told(fits, calm)
         return fits
+
+    def told(fits: list[Fit], calm: int) -> None:
+        runner.on_progress(TRIED + (REPEATED - TRIED) * len(fits) / (len(fits) + LINKS - calm))
 
     chains = runner.map([chain] * CHAINS)
     best = max(chains, key=lambda fits: runner.value(fits[-1]))
@@ -279,7 +286,8 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
         return lambda runner: runner.fit(few, poses, level, deviation=deviation)
 
     fits = runner.map([first(deviation) for deviation in DEVIATIONS])
-    for level in TRIALS:
+    for done, level in enumerate(TRIALS, 1):
+        runner.on_progress(TRIED * done / (1 + len(TRIALS)))
         some = fewer(clouds, level.points, runner.rng)
 
         def trial(fit: Fit, level: Level = level, some: list[Cloud] = some) -> Callable[[Runner], Fit]:
@@ -290,6 +298,7 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
             (fit.log_likelihood.sum() + runner.log_prior(fit.poses, fit.mixture)) / fit.moments.points.sum() for fit in fits
         ]
         fits = [fits[i] for i in np.argsort(values)[::-1] if values[i] > max(values) - HOPELESS]
+    runner.on_progress(TRIED)
     return fits[0]
 
 

@@ -70,7 +70,7 @@ def pairwise(
             jac=True,
             method="L-BFGS-B",
             callback=lambda twist, steps=steps: steps.append(twist.copy()),
-            options={"maxfun": evaluations, "maxiter": evaluations},
+            options={"maxfun": evaluations, "maxiter": evaluations, "ftol": 1e-13, "gtol": 1e-8},
         )
         for twist in [*steps[:-1], best.x]:  # the optimiser may return a better point than its last
             yield geometry.exp(twist) @ motion

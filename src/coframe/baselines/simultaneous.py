@@ -22,7 +22,7 @@ from coframe.baselines.runs import Watch
 from coframe.result import Registration
 
 Clouds = Sequence[Float[Array, "_ D"]]
-Matches = list[tuple[int, int, Float[Array, "n D"], Float[Array, "n D"]]]  # a, b, points of a, the points of b they match
+Matches = list[tuple[int, int, Float[Array, "_ D"], Float[Array, "_ D"]]]  # a, b, points of a, the points of b they match
 
 
 def simreg(
