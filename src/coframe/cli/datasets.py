@@ -11,12 +11,14 @@ from coframe.cli.app import console
 
 def datasets(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Sets to download; without any, all are listed.", show_default=False)
+        list[str] | None, typer.Argument(help="Sets to download, such as bunny; none: all are listed.", show_default=False)
     ] = None,
 ) -> None:
-    """List the published data sets, or download some into the folder that COFRAME_DATA names.
+    """List the published data sets, or download some.
 
-    Example:  coframe datasets bunny dragon
+    They lie under the folder that the variable COFRAME_DATA names.
+
+    Example:  coframe datasets
     """
     from coframe import datasets as sets
 
