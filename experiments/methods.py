@@ -21,6 +21,7 @@ Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], "Tria
 
 ITERATIONS = 100  # of every method in the paper's first experiments
 SHARE = 0.6  # K over the mean cardinality, in the same
+HELD = 3.0  # times N / K: the points within reach of a component when the clouds are roughly aligned
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,10 @@ def batch_from_nothing(
     return trial(lambda: coframe.paper.batch(clouds, means, variances=variance, poses=start, iterations=iterations))
 
 
-def few_points(clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray, neighbours: int = 10) -> float:
-    """A start variance with which a component holds a few points: the squared median distance to the tenth, per axis."""
+def few_points(clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray) -> float:
+    """A start variance with which a component holds a few points: reaching as far as `HELD` times its share of them, per axis."""
     points = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(start, clouds, strict=True)])
+    neighbours = max(2, round(HELD * len(points) / len(means)))
     return float(np.median(cKDTree(points).query(means, neighbours)[0][:, -1]) ** 2 / 3)
 
 
@@ -80,7 +82,7 @@ def batch_from_rough(
     *,
     components: int,
     iterations: int = ITERATIONS,
-    fixed: int = 20,
+    fixed: int = 60,
     epsilon: float = 1e-6,
 ) -> Trial:
     """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a few, fixed for a while."""
