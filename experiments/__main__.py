@@ -15,6 +15,7 @@ from coframe.io.files import atomic
 from experiments import angle, desk, indirect, means, multiview, noise, outliers, removal, report, sections, tof
 
 EXPERIMENTS = {each.NAME: each for each in (outliers, indirect, noise, angle, removal, multiview, sections, means, tof, desk)}
+NOTES = {name: each.NOTES for name, each in EXPERIMENTS.items()}
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
 
@@ -40,8 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with atomic(folder / f"{name}.json") as temporary:
                 temporary.write_text(json.dumps(found, indent=1) + "\n")
     if "report" in options.names:
-        target = (options.output or ROOT) / "RESULTS.md"
-        report.written(options.output or RESULTS, target, {name: each.NOTES for name, each in EXPERIMENTS.items()})
+        target, link = (ROOT, "experiments/results") if options.output is None else (options.output, ".")
+        target /= "RESULTS.md"
+        with atomic(target) as temporary:
+            temporary.write_text(report.text(options.output or RESULTS, NOTES, link))
         print(f"saved as {target}")
 
 

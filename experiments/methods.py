@@ -69,7 +69,7 @@ def batch_from_nothing(
 
 
 def few_points(clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray) -> float:
-    """A start variance with which a component holds a few points: reaching as far as `HELD` times its share of them, per axis."""
+    """A start variance with which a component holds a few points: it reaches `HELD` times its share of them."""
     points = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(start, clouds, strict=True)])
     neighbours = max(2, round(HELD * len(points) / len(means)))
     return float(np.median(cKDTree(points).query(means, neighbours)[0][:, -1]) ** 2 / 3)

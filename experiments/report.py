@@ -2,11 +2,9 @@
 """RESULTS.md from the JSON of all runs. No figure is written by hand."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from coframe.io.files import atomic
 from experiments.record import STARTS, Record
 
 FEW = 6  # counter-examples that are listed
@@ -20,14 +18,16 @@ and under the load that are named.
 """
 
 
-def written(folder: Path, target: Path, notes: Mapping[str, Sequence[str]]) -> None:
-    """Write the report of all records in a folder; `notes` are what is to be said of each experiment, in its order."""
+def text(folder: Path, notes: Mapping[str, Sequence[str]], link: str) -> str:
+    """The report of all records in a folder, which is called `link` from where the report will lie.
+
+    `notes` are what is to be said of each experiment, in its order.
+    """
     records = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
     names = [name for name in notes if name in records]
     parts = [HEAD, summary([records[name] for name in names])]
-    parts += [section(records[name], notes[name], os.path.relpath(folder, target.parent)) for name in names]
-    with atomic(target) as temporary:
-        temporary.write_text("\n".join(parts))
+    parts += [section(records[name], notes[name], link) for name in names]
+    return "\n".join(parts)
 
 
 def summary(records: Sequence[Record]) -> str:

@@ -78,6 +78,19 @@ def test_report_shows_every_table_and_every_claim(folder, records):
             assert f"- {'holds' if check['holds'] else '**does not hold**'}: {check['claim']}" in text
 
 
+def test_results_are_those_of_the_records(module):
+    """RESULTS.md is what `python -m experiments report` writes, and its pictures are there and small."""
+    results = ROOT / "experiments" / "results"
+    main = module("__main__")
+    assert (ROOT / "RESULTS.md").read_text() == module("report").text(results, main.NOTES, "experiments/results")
+    records = {path.stem: json.loads(path.read_text()) for path in results.glob("*.json")}
+    assert set(records) == NAMES
+    assert {each["size"] for each in records.values()} == {"paper"}
+    for each in records.values():
+        for figure in each["figures"]:
+            assert 0 < (results / figure).stat().st_size < 150_000
+
+
 @pytest.fixture
 def module(monkeypatch):
     """A module of the experiments, which are not installed."""
