@@ -48,14 +48,14 @@ NOTES = (
     "The paper's text says 20 % outliers where the caption of the table says 30 %; these are with 30 %.",
     "The row `start` is the error of poses that turn nothing: a turn by 10 degrees is 0.247.",
     "seqICP estimates these two mappings directly, and is in no row of the paper's table.",
-    "Why ours differs: at 10 dB by our definition the noise is as wide as the limbs (experiment `noise`: the authors' own views "
-    "are far cleaner), all views are halves of the object cut at the same plane, and what is left to see is the cut. On the "
-    "bunny every method stays near the start. At 20 dB the paper's order appears: JRMPC-B below ICP and CPD on all three models, "
-    "and below GMMReg and SimReg on two.",
-    "`register` fits thin, surface-aligned components. At 20 dB they pay; at 10 dB no surface is left for them, and the wide "
-    "kernels of GMMReg and JRMPC-B do as well or better.",
-    "The paper's ICP and SimReg are worse than ours, on lucy by a factor of 2 to 3. The paper gives no radius for its outliers, "
-    "which may explain it.",
+    "Why ours differs: at 10 dB by our definition the noise is as wide as the limbs (experiment `noise`: the authors' "
+    "own views are far cleaner), all views are halves of the object cut at the same plane, and what is left to see is "
+    "the cut. On the bunny every method stays near the start. At 20 dB the paper's order appears: JRMPC-B below ICP "
+    "and CPD on all three models, and below GMMReg and SimReg on two.",
+    "`register` fits thin, surface-aligned components. At 20 dB they pay; at 10 dB no surface is left for them, and "
+    "the wide kernels of GMMReg and JRMPC-B do as well or better.",
+    "The paper's ICP and SimReg are worse than ours, on lucy by a factor of 2 to 3. The paper gives no radius for its "
+    "outliers, which may explain it.",
 )
 
 
