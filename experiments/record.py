@@ -3,6 +3,7 @@
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -30,8 +31,9 @@ def record(
     checks: Sequence[Record] = (),
     figures: Sequence[str] = (),
     notes: Sequence[str] = (),
+    curves: Mapping[str, Any] | None = None,
 ) -> Record:
-    """One run. `began` is the `time.perf_counter()` of its start; `figures` are files beside the JSON."""
+    """One run. `began` is the `time.perf_counter()` of its start; `figures` are files, `curves` what they show."""
     return {
         "name": name,
         "title": title,
@@ -44,6 +46,7 @@ def record(
         "checks": [*checks, *(check for each in tables for check in standing(each))],
         "figures": list(figures),
         "notes": list(notes),
+        "curves": dict(curves or {}),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("coframe", "numpy", "scipy", "numba")},
         "machine": {
             "cores": os.cpu_count(),
@@ -153,7 +156,14 @@ def figure_file(folder: Path | None, name: str, draw: Callable[[Any], None], *, 
         draw(figure)
         folder.mkdir(parents=True, exist_ok=True)
         figure.savefig(folder / name, dpi=80, metadata={"Date": None} if name.endswith("svg") else None)
+    if name.endswith("svg"):
+        (folder / name).write_text(rounded((folder / name).read_text()))
     return [name]
+
+
+def rounded(svg: str) -> str:
+    """Coordinates to a hundredth of a point: half the size."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)
 
 
 def _number(value: float | None) -> float | None:
