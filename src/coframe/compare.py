@@ -17,14 +17,15 @@ from jaxtyping import Float
 from coframe import metrics, paper
 from coframe.arrays import Array
 from coframe.baselines import METHODS
-from coframe.clouds import InputError, as_clouds, extent
+from coframe.clouds import InputError, Summary, as_clouds, extent
 from coframe.doors import Options, as_poses
 from coframe.io.files import atomic
 from coframe.metrics import Surface
+from coframe.places import Here
 from coframe.registration import register
 from coframe.result import Registration
+from coframe.source import Loaded
 from coframe.start import means, nothing
-from coframe.sweeps import available_cores
 
 FORMAT = "coframe-comparison/1"
 OURS, PAPER, START = "coframe", "jrmpc-b", "start"
@@ -161,8 +162,8 @@ def _start(
     """Start poses, of which clouds, and where they come from."""
     if poses is not None:
         return as_poses(poses, len(clouds), clouds[0].shape[1]), list(range(len(clouds))), nothing.GIVEN
-    threads = available_cores() if options.threads is None else options.threads
-    found = nothing.start(clouds, rng=np.random.default_rng(options.seed), threads=threads)
+    place = Here(list(map(Loaded, clouds)), options.threads)
+    found = nothing.start(place, place.each(Summary.of), rng=np.random.default_rng(options.seed))
     kept = sorted(found.groups[0])
     if len(kept) < 2:
         raise InputError("clouds: expected clouds that can be matched with each other, found none; give start poses")

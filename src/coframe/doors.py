@@ -93,10 +93,10 @@ def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Flo
     return geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
 
 
-def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, " _"]]:
-    """Weights per point, in the mean over all points one: only their ratios count. Without any, ones."""
+def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> Sequence[Float[Array, " _"] | None]:
+    """Weights per point, in the mean over all points one: only their ratios count. None where none are given."""
     if value is None:
-        return [np.ones(len(cloud)) for cloud in clouds]
+        return [None] * len(clouds)
     given = list(value) if isinstance(value, Iterable) and not isinstance(value, str | dict) else [value]
     if len(given) != len(clouds):
         raise InputError(f"weights: expected one array for each of {len(clouds)} clouds, found {len(given)}")

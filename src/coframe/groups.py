@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Several registrations as one: groups of clouds that nothing connects, their frames side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,59 +17,60 @@ from coframe.result import Registration
 
 
 def side_by_side(
-    parts: Sequence[Registration], groups: Sequence[Sequence[int]], clouds: Sequence[Float[Array, "_ D"]], names: Sequence[str]
+    parts: Sequence[Registration],
+    groups: Sequence[Sequence[int]],
+    names: Sequence[str],
+    counts: Sequence[int],
+    span: Callable[[Float[Array, "M D1 D1"]], Float[Array, "M 2"]],
 ) -> Registration:
     """Registrations of groups that have nothing in common as one, their frames beside each other along x so that none overlap.
 
     A group of one cloud has no part: nothing is known of it, and its points are outliers. `parts` are those of the others.
+    `counts` are the points of each cloud, `span` tells the least and the largest x of each under given poses.
     """
-    M, D = len(clouds), clouds[0].shape[1]
+    M, D = len(names), parts[0].mixture.dimension
     K = [len(part.mixture) for part in parts]
     first = np.cumsum([0, *K])
     poses, covariance = geometry.identity(M, D), np.zeros((M, *parts[0].pose_covariance.shape[1:]))
     mass, visibility = np.zeros((M, first[-1])), np.zeros((M, first[-1]))
     first_moments, second = np.zeros((M, first[-1], D)), np.zeros((M, first[-1], *parts[0].moments.second.shape[2:]))
-    points = np.array([float(len(cloud)) for cloud in clouds])
+    points = np.array(counts, float)
     means = np.zeros((first[-1], D))
-    outlier, labels = [np.ones(len(c)) for c in clouds], [np.full(len(c), -1, np.int64) for c in clouds]
-    found = [Verdict("failed", "no other cloud could be matched with it", 0.0, 0.0, 0.0, 0.0) for _ in clouds]
-    right = 0.0
+    found = [Verdict("failed", "no other cloud could be matched with it", 0.0, 0.0, 0.0, 0.0) for _ in names]
+    for g, (group, part) in enumerate(zip(groups, parts, strict=False)):
+        members, k = list(group), slice(first[g], first[g + 1])
+        poses[members], covariance[members] = part.poses, part.pose_covariance
+        mass[members, k], first_moments[members, k], second[members, k] = (
+            part.moments.mass,
+            part.moments.first,
+            part.moments.second,
+        )
+        visibility[members, k] = part.mixture.weights if part.mixture.visibility is None else part.mixture.visibility
+        points[members], means[k] = part.moments.points, part.mixture.means
+        for i, j in enumerate(members):
+            found[j] = part.verdicts[i]
+    left, right = span(poses).T
+    end = 0.0
     for g, group in enumerate(groups):
-        members = list(group)
-        if g < len(parts):
-            part, k = parts[g], slice(first[g], first[g + 1])
-            poses[members], covariance[members] = part.poses, part.pose_covariance
-            mass[members, k], first_moments[members, k], second[members, k] = (
-                part.moments.mass,
-                part.moments.first,
-                part.moments.second,
-            )
-            visibility[members, k] = part.mixture.weights if part.mixture.visibility is None else part.mixture.visibility
-            points[members], means[k] = part.moments.points, part.mixture.means
-            for i, j in enumerate(members):
-                outlier[j], found[j] = part.outlier_probability[i], part.verdicts[i]
-                labels[j] = np.where(part.labels[i] < 0, -1, part.labels[i] + first[g])
-        boxes = [geometry.transform(poses[j], clouds[j]) for j in members]
-        left, width = min(box[:, 0].min() for box in boxes), max(np.ptp(box[:, 0]) for box in boxes)
-        shift = np.zeros(D)
-        shift[0] = right + 0.2 * width - left if g else 0.0
+        members, shift = list(group), np.zeros(D)
+        shift[0] = end + 0.2 * (right - left)[members].max() - left[members].min() if g else 0.0
         poses[members, :D, D] += shift
         if g < len(parts):
-            means[k] += shift
-        right = max(box[:, 0].max() for box in boxes) + shift[0]
+            means[first[g] : first[g + 1]] += shift
+        end = right[members].max() + shift[0]
     shares = np.repeat([len(group) / M for group in groups[: len(parts)]], K)
     weights = np.concatenate([part.mixture.weights for part in parts]) * shares
     covariances = np.concatenate([part.mixture.covariances for part in parts])
     density = float(np.mean([part.mixture.outlier_density for part in parts]))
     longest = max(range(len(parts)), key=lambda g: parts[g].iterations)
     return Registration(
-        clouds=tuple(clouds),
+        clouds=(),
         names=tuple(names),
         poses=poses,
         mixture=Mixture(means, covariances, weights, density, visibility),
         moments=Moments(means, mass, first_moments, second, points),
-        outlier_probability=tuple(outlier),
-        labels=tuple(labels),
+        outlier_probability=(),
+        labels=(),
         verdicts=tuple(found),
         pose_covariance=covariance,
         history=_padded(parts[longest], groups[longest], poses),

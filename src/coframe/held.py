@@ -18,6 +18,7 @@ from jaxtyping import Float
 from coframe import em, schedule
 from coframe.arrays import Array
 from coframe.assess import Verdict, pose_covariance
+from coframe.classify import Labelled
 from coframe.clouds import Frames, InputError, as_clouds
 from coframe.doors import Options, as_poses
 from coframe.em import Fit, Iteration, Status
@@ -25,9 +26,11 @@ from coframe.estep import Cloud
 from coframe.export import described
 from coframe.io import clouds as cloud_files
 from coframe.joint import UNCONSTRAINED
+from coframe.places import Here
 from coframe.registration import FLOOR
-from coframe.result import Registration, in_user_units
-from coframe.schedule import RADIUS, Level, Runner
+from coframe.result import Registration, in_user_units, with_points
+from coframe.schedule import RADIUS, Level, Runner, Supply
+from coframe.source import Loaded
 from coframe.sweeps import Sweep, quiet_blas
 
 MATURING = 12  # iterations: as many as a repetition of register's last level has in all
@@ -74,16 +77,18 @@ def hold(
     origin = frames.middle(poses)
     inner = frames.enter(clouds)
     runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
-    drawn = schedule.drawn_points(inner, [np.ones(len(cloud)) for cloud in clouds], options.points, runner.rng)
+    sizes = [len(cloud) for cloud in clouds]
+    drawn = Supply(Here(list(map(Loaded, clouds)), options.threads), sizes, frames).drawn(options.points, runner.rng)
     level = Level(options.components, options.points, iterations=0, maturing=MATURING)
     fit = runner.fit(drawn, frames.enter_poses(poses, origin), level)
-    sweep = Sweep([Cloud.of(cloud) for cloud in inner], threads=options.threads)
     names = [f"cloud {j}" for j in range(M)] if names is None else names
-    result = in_user_units(fit, sweep, clouds, names, frames, origin)
+    result = in_user_units(fit, names, frames, origin, float(sum(sizes)))
+    found = Sweep([Cloud.of(cloud) for cloud in inner], threads=options.threads).assign(fit.poses, fit.mixture)
+    result = with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
     if release:
         free = schedule.best_start(drawn, fit.poses, runner)
         result = replace(result, verdicts=tuple(_after(fit, free, result.verdicts)))
-    return replace(result, poses=poses, history=tuple(history), status=status)
+    return replace(result, poses=poses, history=tuple(history), status=status, options=options.record())
 
 
 def _after(fit: Fit, free: Fit, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from coframe.arrays import Array
 from coframe.clouds import InputError
 from coframe.em import Expectation, Fit, Iteration, Maximization, State, Status
 from coframe.mixture import Mixture
+from coframe.source import Loaded, Source
 
 FORMAT = "coframe-checkpoint/1"
 SECONDS = 3.0  # from one write to the next
@@ -114,16 +115,14 @@ class Journal:
         keep = partial(self._keep_state, key, len(history))
         return em.batch(expect, maximize, poses, mixture, history=history, state=state, on_state=keep, **settings)
 
-    def recall(self, began: Sequence[Array], compute: Callable[[], Array | None]) -> Array | None:
-        """What `compute` returns, from the file if it has been computed before from what it began with. None is not kept."""
-        key = digest(*began)
-        kept = self._read(key)
-        if kept is not None:
-            return kept["value"]
-        value = compute()
-        if value is not None:
-            self._keep(key, {"value": value})
-        return value
+    def recall(self, began: Array) -> Array | None:
+        """What was found out from this beginning, if that is known."""
+        kept = self._read(digest(began))
+        return None if kept is None else kept["value"]
+
+    def remember(self, began: Array, value: Array) -> None:
+        """Keep what was found out from this beginning."""
+        self._keep(digest(began), {"value": value})
 
     def write(self) -> None:
         """Write what is not yet written, all of it or nothing."""
@@ -180,6 +179,15 @@ def digest(*arrays: Shaped[Array, "..."]) -> str:
         found.update(f"{array.dtype.str}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
+
+
+def cloud_digest(cloud: Source) -> tuple[str, str]:
+    """Names for what the points of a cloud are, and for their weights, wherever the cloud is."""
+    found = hashlib.blake2b(f"{np.dtype(np.float64).str}{cloud.shape}".encode(), digest_size=20)
+    for block in cloud.blocks():
+        found.update(np.ascontiguousarray(block.points).data)
+    weights = cloud.weights if isinstance(cloud, Loaded) else None
+    return found.hexdigest(), "" if weights is None else digest(weights)
 
 
 def _version() -> str:

@@ -14,13 +14,13 @@ from jaxtyping import Bool, Float, Int, Shaped
 from coframe import geometry, plot, stored
 from coframe.arrays import Array
 from coframe.assess import Verdict, pose_covariance, verdicts
+from coframe.classify import Labelled
 from coframe.clouds import Frames
 from coframe.em import Fit, Iteration, Status
 from coframe.joint import UNCONSTRAINED, Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.start.doubt import Doubt
-from coframe.sweeps import Assignment, Sweep
 
 TINY = np.finfo(float).tiny
 UNRELIABLE = 2.0  # the paper's T_sigma: components with more than this multiple of the median variance hold outliers
@@ -49,6 +49,12 @@ class Registration:
     attributes: tuple[Mapping[str, Shaped[Array, " _"]], ...] = ()  # per cloud, columns of its file: red, nx, intensity ...
     files: tuple[str, ...] = ()  # where each cloud was read from
     options: Mapping[str, Any] = field(default_factory=dict)  # that determined the result, the seed among them
+    sizes: tuple[int, ...] = ()  # points of each cloud where that is more than memory holds; all per-point fields have fewer
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The points of each cloud, whether they are all here or not."""
+        return self.sizes or tuple(map(len, self.clouds))
 
     @property
     def converged(self) -> bool:
@@ -119,9 +125,9 @@ class Registration:
         """What a notebook shows: a verdict per cloud."""
         head = "".join(f"<th>{word}</th>" for word in ("cloud", "points", "verdict", "overlap", "gap", "reason"))
         rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{len(cloud)}</td><td>{v.verdict}</td><td>{v.overlap:.0%}</td>"
+            f"<tr><td>{escape(name)}</td><td>{count}</td><td>{v.verdict}</td><td>{v.overlap:.0%}</td>"
             f"<td>{v.residual:.3g}</td><td>{escape(v.reason)}</td></tr>"
-            for name, cloud, v in zip(self.names, self.clouds, self.verdicts, strict=True)
+            for name, count, v in zip(self.names, self.counts, self.verdicts, strict=True)
         )
         summary = f"{len(self.clouds)} clouds, {self.iterations} iterations: {self.status.value}"
         return f"<table><caption>{summary}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -138,41 +144,42 @@ def load(folder: str | os.PathLike[str]) -> Registration:
 
 def in_user_units(
     fit: Fit,
-    sweep: Sweep,
-    clouds: Sequence[Float[Array, "_ D"]],
     names: Sequence[str],
     frames: Frames,
     origin: Float[Array, " D"],
+    points: float,
     constraints: Constraints = UNCONSTRAINED,
 ) -> Registration:
-    """A fit of centred and scaled clouds as the user's result; `sweep` holds all their points."""
-    assignments = sweep.assign(fit.poses, fit.mixture)
-    moments = fit.moments if fit.moments.full else sweep.moments(fit.poses, fit.mixture, full=True)[0]
-    points = float(sweep.points.sum())
-    poses = frames.leave_poses(fit.poses, origin)
-    covariance = pose_covariance(moments, fit.mixture, fit.poses, constraints, fit.independent)
-    mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(moments, origin)
+    """A fit of centred and scaled clouds as the user's result, without the points: see `with_points`.
+
+    `points` is the (weighted) number of all of them; the fit's moments are full.
+    """
+    covariance = pose_covariance(fit.moments, fit.mixture, fit.poses, constraints, fit.independent)
+    mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(fit.moments, origin)
     return Registration(
-        clouds=tuple(clouds),
+        clouds=(),
         names=tuple(names),
-        poses=poses,
+        poses=frames.leave_poses(fit.poses, origin),
         mixture=mixture,
         moments=moments,
-        outlier_probability=tuple(outlier_probability(each, fit.mixture) for each in assignments),
-        labels=tuple(each.label for each in assignments),
+        outlier_probability=(),
+        labels=(),
         verdicts=verdicts(moments, mixture),
         pose_covariance=frames.leave_covariance(covariance),
         history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
         status=fit.status,
-        groups=(tuple(range(len(clouds))),),
+        groups=(tuple(range(len(names))),),
     )
 
 
-def outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:
-    """The posterior of the uniform class, per point."""
-    if mixture.outlier_density == 0:  # far points have density 0 as well
-        return np.zeros(len(assignment.density))
-    return mixture.outlier_density / assignment.density
+def with_points(result: Registration, clouds: Sequence[Float[Array, "_ D"]], found: Sequence[Labelled]) -> Registration:
+    """The result with its clouds, and what is known of their points."""
+    return replace(
+        result,
+        clouds=tuple(clouds),
+        outlier_probability=tuple(each.outlier_probability for each in found),
+        labels=tuple(each.labels for each in found),
+    )
 
 
 def _turned(covariance: Float[Array, "M P P"], R: Float[Array, "D D"]) -> Float[Array, "M P P"]:

@@ -14,22 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int
 
 from coframe import geometry
 from coframe.arrays import Array
 from coframe.assess import Verdict
 from coframe.clouds import InputError
 from coframe.em import Iteration, Status
-from coframe.io import ply
+from coframe.io import merged, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
+from coframe.io.merged import COLOURS, NORMALS
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.source import Loaded
 from coframe.start.doubt import Doubt
 
 FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
-COLOURS, NORMALS = ("red", "green", "blue"), ("nx", "ny", "nz")
 
 
 def write(folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]) -> Path:
@@ -38,15 +39,8 @@ def write(folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable
     folder.mkdir(parents=True, exist_ok=True)
     details, header = summary(folder, fields)
     pose_files.write(folder / "poses.json", fields["names"], fields["poses"], details=details, **header)
-    aligned = [geometry.transform(pose, cloud) for pose, cloud in zip(fields["poses"], fields["clouds"], strict=True)]
-    ply.write(
-        folder / "merged.ply",
-        np.concatenate(aligned),
-        cloud=np.repeat(np.arange(len(aligned), dtype="<i4"), [len(cloud) for cloud in aligned]),
-        outlier_probability=np.concatenate(fields["outlier_probability"]).astype("<f4"),
-        component=np.concatenate(fields["labels"]).astype("<i4"),
-        **_merged_attributes(fields),
-    )
+    if not fields["sizes"]:  # else they have been written already
+        _write_merged(folder / merged.NAME, fields)
     ply.write(
         folder / "model.ply",
         mixture.means,
@@ -62,9 +56,10 @@ def write(folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable
 def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What poses.json says beside the poses: of every cloud, and of the whole."""
     files = _seen_from(folder, fields["files"]) or fields["names"]
+    counts = fields["sizes"] or [len(cloud) for cloud in fields["clouds"]]
     details = [
-        {"file": file, "points": len(cloud), **asdict(verdict)}
-        for file, cloud, verdict in zip(files, fields["clouds"], fields["verdicts"], strict=True)
+        {"file": file, "points": count, **asdict(verdict)}
+        for file, count, verdict in zip(files, counts, fields["verdicts"], strict=True)
     ]
     header = {
         "status": fields["status"].name.lower(),
@@ -117,32 +112,30 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _merged_attributes(fields: Mapping[str, Any]) -> dict[str, Shaped[Array, " _"]]:
-    """Colours where a cloud has them (the others are grey); normals, turned, and intensity where every cloud has them."""
-    attributes, poses = fields["attributes"], fields["poses"]
-    columns: dict[str, Array] = {}
-    if any(set(COLOURS) <= set(each) for each in attributes):
-        grey = [np.full(len(cloud), 128, np.uint8) for cloud in fields["clouds"]]
-        for name in COLOURS:
-            parts = [each.get(name, other) for each, other in zip(attributes, grey, strict=True)]
-            columns[name] = np.concatenate(parts).astype(np.uint8)
-    if attributes and all("intensity" in each for each in attributes):
-        columns["intensity"] = np.concatenate([each["intensity"] for each in attributes])
-    if attributes and poses.shape[1] == 4 and all(set(NORMALS) <= set(each) for each in attributes):
-        normals = [np.stack([each[name] for name in NORMALS], 1) for each in attributes]
-        turned = [n @ R.T for n, R in zip(normals, geometry.rotation(poses), strict=True)]
-        columns |= dict(zip(NORMALS, np.concatenate(turned).T.astype(np.float32), strict=True))
-    return columns
+def _write_merged(path: Path, fields: Mapping[str, Any]) -> None:
+    """All points in the common frame; see `io.merged`."""
+    clouds, poses = fields["clouds"], fields["poses"]
+    attributes: Sequence[Mapping[str, Any]] = fields["attributes"] or ({},) * len(clouds)
+    kinds = [{name: column.dtype for name, column in each.items()} for each in attributes]
+    row = merged.row_of(kinds, poses.shape[1] - 1)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        merged.begin(file, row, sum(map(len, clouds)))
+        for j, (points, columns) in enumerate(zip(clouds, attributes, strict=True)):
+            about = {"outlier": fields["outlier_probability"][j], "label": fields["labels"][j]}
+            for block in Loaded(points, columns={**columns, **about}).blocks():
+                classes = block.columns["outlier"], block.columns["label"]
+                merged.rows(block, j, poses[j], *classes, row).tofile(file)
 
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields that `write` was given, or one sentence on what is missing or damaged."""
     folder = Path(folder)
-    for name in ("state.npz", "merged.ply"):
-        if not (folder / name).is_file():
-            raise InputError(f"{folder}: expected a folder written by coframe, found no {name} in it")
+    if not (folder / "state.npz").is_file():
+        raise InputError(f"{folder}: expected a folder written by coframe, found no state.npz in it")
     try:
         return _read(folder)
+    except InputError:
+        raise
     except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})") from error
@@ -152,7 +145,9 @@ def _read(folder: Path) -> dict[str, Any]:
     with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as state:
         s = {key: state[key] for key in state.files}
     poses = s["poses"]
-    vertices = ply.read(folder / "merged.ply")
+    vertices = merged.read(folder, len(poses))
+    if vertices is None:
+        raise InputError(f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it")
     points = np.stack([np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1)
     parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
     visibility = s["visibility"] if s["visibility"].size else None
@@ -178,7 +173,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _attributes(vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array) -> tuple[Mapping[str, Array], ...]:
-    """What `_merged_attributes` wrote, cloud by cloud, normals turned back."""
+    """What `io.merged` wrote, cloud by cloud, normals turned back."""
     names = [name for name in (*COLOURS, "intensity", *NORMALS) if name in (vertices.dtype.names or ())]
     if not names:
         return ()

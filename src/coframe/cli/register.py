@@ -2,7 +2,8 @@
 """`coframe register`."""
 
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,9 @@ from coframe.cli.watch import Watch, watching
 if TYPE_CHECKING:
     from coframe import Options, Registration
     from coframe.arrays import Array
+    from coframe.sweeps import Dask
+
+SECONDS = 10.0  # to wait for a scheduler
 
 
 class Method(StrEnum):
@@ -47,6 +51,12 @@ def register(
     ] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory to keep to, such as 2GB: clouds that are larger are read in blocks.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Dask scheduler, tcp://... or tls://...: its workers read the files and do the work.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run in the same folder that was interrupted.")] = False,
     report: WithReport = True,
     as_json: AsJson = False,
@@ -65,6 +75,10 @@ def register(
 
     coframe register scans -o out --json --no-report
 
+    coframe register scans -o out --memory 2GB
+
+    coframe register scans -o out --scheduler tcp://10.0.0.1:8786
+
     coframe register scans -o out --method paper --components 300
     """
     import coframe
@@ -79,8 +93,14 @@ def register(
     options = coframe.Options(components=components or 1000, start=start, seed=seed, threads=threads)
     if resume and method is Method.PAPER:
         raise InputError("resume: expected --method register, which keeps a checkpoint, found paper")
+    if memory is not None or scheduler is not None:
+        if method is Method.PAPER:
+            raise InputError("method: expected register with --memory and --scheduler, found paper")
+        result, written = _from_files(files, poses, options, output, memory, scheduler, resume, report, begun, quiet or as_json)
+        _finish(result, output, written, begun, as_json, quiet)
+        return
     with watching(quiet) as watch:
-        scans, files = cloud_files.open_all(files)
+        scans, files = cloud_files.open_all(files, on_file=watch.file)
         clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
         names = [scan.name for scan in scans]
         known = pose_files.read_for(poses, names) if poses else None
@@ -94,12 +114,72 @@ def register(
             watch.tell("writing")
             result = described(result, scans, files)
             written = store(output, result, options, first, begun, report=report)
+    _finish(result, output, written, begun, as_json, quiet)
+
+
+def _finish(result: "Registration", output: Path, written: list[str], begun: float, as_json: bool, quiet: bool) -> None:
     if as_json:
         say_json(as_told(output, written, begun))
     elif not quiet:
         _show(result, output, written)
     if failed(result):
         raise typer.Exit(1)
+
+
+def _from_files(
+    files: list[Path],
+    poses: Path | None,
+    options: "Options",
+    output: Path,
+    memory: str | None,
+    scheduler: str | None,
+    resume: bool,
+    report: bool,
+    begun: float,
+    quiet: bool,
+) -> "tuple[Registration, list[str]]":
+    """Clouds that stay in their files, on this machine or on a cluster."""
+    import coframe
+    from coframe import budget, geometry
+    from coframe.io import clouds as cloud_files
+    from coframe.io import poses as pose_files
+
+    paths = cloud_files.expand(files)
+    names, _ = cloud_files.titles(paths, [[""]] * len(paths))
+    known = pose_files.read_for(poses, names) if poses else None
+    if memory is not None:
+        estimate = budget.estimate(paths, options)
+        if not quiet:
+            say(f"{len(paths)} files, {estimate.described()}, of {budget.bytes_of(memory) / 1e6:.0f} MB")
+        budget.check(len(paths), options, memory)
+    with watching(quiet) as watch, _workers(scheduler) as sweep, interruptible(output, resume) as journal:
+        result = coframe.register(
+            paths, known, options=options, journal=journal, memory=memory, sweep=sweep, output=output, **watch.callbacks
+        )
+        watch.tell("writing")
+        first = geometry.identity(len(result.poses), result.mixture.dimension) if known is None else known
+        written = store(output, result, options, first, begun, report=report)
+    return result, written
+
+
+@contextmanager
+def _workers(scheduler: str | None) -> "Iterator[Dask | None]":
+    """The workers behind a scheduler; certificates for tls:// come from Dask's own configuration."""
+    if scheduler is None:
+        yield None
+        return
+    from coframe import sweeps
+    from coframe.clouds import InputError
+    from coframe.io.files import library
+
+    distributed = library("distributed", "cluster", "scheduler")
+    try:
+        client = distributed.Client(scheduler, direct_to_workers=True, set_as_default=False, timeout=SECONDS)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"scheduler: expected the address of a Dask scheduler, found {scheduler} ({reason})") from None
+    with client:
+        yield sweeps.dask(client)
 
 
 def _published(

@@ -26,9 +26,9 @@ def verdict_table(result: "Registration") -> Table:
     troubled = [verdict.verdict != "aligned" for verdict in result.verdicts]
     if any(troubled):
         table.add_column("reason")
-    for name, cloud, verdict, trouble in zip(result.names, result.clouds, result.verdicts, troubled, strict=True):
+    for name, count, verdict, trouble in zip(result.names, result.counts, result.verdicts, troubled, strict=True):
         colour = COLOURS[verdict.verdict]
-        row = [escape(name), str(len(cloud)), f"[{colour}]{verdict.verdict}[/]", f"{verdict.overlap:.0%}"]
+        row = [escape(name), str(count), f"[{colour}]{verdict.verdict}[/]", f"{verdict.overlap:.0%}"]
         table.add_row(*row, f"{verdict.residual:.3g}", *([escape(verdict.reason)] if trouble else []))
     return table
 
@@ -52,7 +52,9 @@ def store(
     run.save(folder)
     if report:
         reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
-    return ["poses.json", "merged.ply", "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]
+    parts = sorted(path.name for path in folder.glob("merged-*.ply"))
+    merged = [f"{parts[0]} to {parts[-1]}"] if parts and result.sizes else ["merged.ply"]
+    return ["poses.json", *merged, "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]
 
 
 def as_told(folder: Path, written: list[str], begun: float) -> dict[str, Any]:

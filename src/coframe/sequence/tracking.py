@@ -188,7 +188,7 @@ class Tracker:
 
     def _searched(self, cloud: Cloud, last: Float[Array, "4 4"]) -> list[Placement]:
         """Placements from a far reach: from where the sensor was last, turned and shifted, and from other parts of its path."""
-        (few,) = schedule.fewer([cloud], GLIMPSE, self.rng)
+        few = schedule.some_of(cloud, schedule.chosen(len(cloud), GLIMPSE, self.rng))
         found = []
         for number, pose in enumerate(self._places(last)):
             near = [self.keyframes[i] for i in backend.window(self.keyframes, pose, self.options.window, self.unit)]
