@@ -36,16 +36,16 @@ def track(
 
     Example:  coframe track rgbd_dataset_freiburg1_desk -o desk
     """
-    from coframe.sequence import frames
+    from coframe.sequence import frames, state
     from coframe.sequence.tracking import Tracker, TrackOptions
 
     camera = frames.read_intrinsics(intrinsics) if intrinsics and Path(intrinsics).suffix == ".json" else intrinsics
     source = frames.open_frames(sequence, intrinsics=camera)
-    state = output / "state.npz"
+    checkpoint = output / "state.npz"
     options = TrackOptions(points=points, components=components, seed=seed, threads=threads)
-    tracker = Tracker.load(state) if resume else Tracker(options)
+    tracker = state.load(checkpoint) if resume else Tracker(options)
     output.mkdir(parents=True, exist_ok=True)
-    stopped = _follow(tracker, source, state, quiet)
+    stopped = _follow(tracker, source, checkpoint, quiet)
     result = tracker.result()
     _write_track(output, tracker, source)
     if not quiet:
@@ -57,10 +57,11 @@ def track(
         raise typer.Exit(130)
 
 
-def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> bool:
+def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool) -> bool:
     """Give the tracker all frames; after Ctrl-C the frame at hand is finished first. Returns whether the run was stopped."""
     import signal
 
+    from coframe.sequence import state
     from coframe.sweeps import quiet_blas
 
     stopped = False
@@ -84,12 +85,12 @@ def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> b
                 quality = "lost" if step.lost else f"{step.explained:.0%} explained"
                 progress.update(task, description=f"frame {step.index + 1} of {len(source)}: {rate:.0f} frames/s, {quality}")
                 if (step.index + 1) % CHECKPOINT == 0:
-                    tracker.save(state)
+                    state.save(tracker, checkpoint)
                 if stopped:
                     break
     finally:
         signal.signal(signal.SIGINT, before)
-    tracker.save(state)
+    state.save(tracker, checkpoint)
     return stopped
 
 
