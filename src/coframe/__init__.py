@@ -14,9 +14,11 @@ from coframe.em import Iteration, Status
 from coframe.extend import extend, forget, tidied
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.refining import refine
 from coframe.registration import register
 from coframe.result import Registration, load
 from coframe.sequence.frames import open_frames
+from coframe.sequence.published import PublishedOptions, track_published
 from coframe.sequence.tracking import TrackOptions, track
 from coframe.trajectory import Trajectory
 
@@ -29,6 +31,7 @@ __all__ = [
     "Moments",
     "Options",
     "PosePrior",
+    "PublishedOptions",
     "Registration",
     "Status",
     "TrackOptions",
@@ -41,10 +44,12 @@ __all__ = [
     "metrics",
     "open_frames",
     "paper",
+    "refine",
     "register",
     "report",
     "simulate",
     "start",
     "tidied",
     "track",
+    "track_published",
 ]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.arrays import Array
-from coframe.sequence import backend, frontend
+from coframe.sequence import backend
 from coframe.sequence.backend import Keyframe
 from coframe.start import features, graph, match
 from coframe.start.features import Scan
@@ -23,6 +23,8 @@ SIDE = 0.04  # of the unit: spacing of the points that are matched
 MEMBERS = 20  # key frames of a place, at most
 APART = 0.3  # see `backend.apart`: places are no nearer to each other
 MOST = 16  # places that a part is matched with, at most
+CELL = 0.05  # rad
+IN_FRONT = 0.9  # of the distance of what was seen: nearer than that, it would have been hidden
 CONTRADICTED = 0.1  # share of what is in view that should hide what was seen: with more, two parts do not fit
 
 
@@ -79,6 +81,29 @@ def conflict(part: Sequence[Keyframe], others: Sequence[Keyframe], motion: Float
     """The share of what each side has in view that should have hidden what it saw, the worse of both sides."""
     moved = geometry.transform(motion, np.concatenate([keyframe.points for keyframe in part]))
     scene = np.concatenate([keyframe.points for keyframe in others])
-    through = [frontend.seen_through(each.cloud.points, scene, motion @ each.pose) for each in part]
-    back = [frontend.seen_through(each.cloud.points, moved, each.pose) for each in others]
+    through = [seen_through(each.cloud.points, scene, motion @ each.pose) for each in part]
+    back = [seen_through(each.cloud.points, moved, each.pose) for each in others]
     return float(max(np.mean(through), np.mean(back)))
+
+
+def seen_through(frame: Float[Array, "N 3"], scene: Float[Array, "S 3"], pose: Float[Array, "4 4"]) -> float:
+    """The share of the scene in the frame's view that should hide what the frame saw: a pose cannot be right where it is large.
+
+    frame: points in the sensor's own frame, the sensor at the origin. Directions are told apart by `CELL`.
+    """
+    cells, distance = _directions(frame)
+    others, reach = _directions(geometry.transform(geometry.inverse(pose), scene))
+    order = np.lexsort((distance, cells))
+    names, first = np.unique(cells[order], return_index=True)
+    nearest = distance[order][first]
+    place = np.minimum(np.searchsorted(names, others), len(names) - 1)
+    looked_at = names[place] == others
+    return float((reach < IN_FRONT * nearest[place])[looked_at].sum() / max(looked_at.sum(), 1))
+
+
+def _directions(points: Float[Array, "N 3"]) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The cell of each direction from the origin, as one number, and the distances."""
+    x, y, z = points.T
+    azimuth, elevation = np.arctan2(x, z), np.arctan2(y, np.hypot(x, z))
+    cells = np.floor(azimuth / CELL).astype(np.int64) * 1000 + np.floor(elevation / CELL).astype(np.int64)
+    return cells, np.linalg.norm(points, axis=1)

@@ -14,8 +14,8 @@ from coframe.clouds import InputError
 from coframe.estep import Cloud
 from coframe.io.files import atomic
 from coframe.mixture import Mixture
+from coframe.placement import Target
 from coframe.sequence.backend import Keyframe
-from coframe.sequence.frontend import Target
 from coframe.sequence.tracking import REACHES, Meeting, Tracker, TrackOptions
 
 NUMBERS = ("unit", "usual", "since", "part", "attempt")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`track`: a sequence in, the path of the sensor and a model of the scene out.
 
-Each frame is placed against the mixture of a few key frames (`frontend`). Every few frames one becomes a key frame itself, and
+Each frame is placed against the mixture of a few key frames (`placement`). Every few frames one becomes a key frame itself, and
 is registered jointly with those that see the same place, recent and old (`backend`): so loops close as soon as the sensor comes
 back. Frames are remembered relative to their key frame and follow when it moves. What comes after a loss is a part of its own
 until it is found where it meets what was seen before (`places`).
@@ -18,10 +18,10 @@ from coframe.arrays import Array
 from coframe.clouds import InputError, extent
 from coframe.estep import Cloud
 from coframe.mixture import Mixture
-from coframe.sequence import backend, frames, frontend, places
+from coframe.placement import Placement, Target, place
+from coframe.sequence import backend, frames, places
 from coframe.sequence.backend import Keyframe
 from coframe.sequence.frames import Frame, Frames
-from coframe.sequence.frontend import Placement, Target
 from coframe.sequence.places import Place
 from coframe.start.match import Solver
 from coframe.sweeps import quiet_blas
@@ -186,11 +186,11 @@ class Tracker:
             return None
         assert self.mixture is not None
         start = self.pose(last) @ self.velocity
-        placed = frontend.place(self.target, cloud, start)
+        placed = place(self.target, cloud, start)
         if placed.explained >= LOST * self.usual:
             return placed
         far = Target.of(self.mixture, FAR_REACHES, self.unit)
-        placed = max((frontend.place(far, cloud, each) for each in (start, self.pose(last))), key=lambda each: each.explained)
+        placed = max((place(far, cloud, each) for each in (start, self.pose(last))), key=lambda each: each.explained)
         return placed if placed.explained >= FOUND * self.usual else None
 
     def _begun(self, frame: Prepared) -> Placement:
@@ -292,8 +292,8 @@ class Tracker:
                         return other, motion
                 motions = [guess.pose for guess in guesses] + ([] if self.proposal is None else [self.proposal])
                 for chosen in places.around([self.keyframes[i] for i in theirs], last, self.unit):
-                    place = self._place(theirs[chosen].tolist())
-                    motion = places.met(own, place, motions, solver)
+                    seen = self._place(theirs[chosen].tolist())
+                    motion = places.met(own, seen, motions, solver)
                     if motion is not None and (motion := self._refined(members, theirs, motion)) is not None:
                         return other, motion
         return -1, None
@@ -314,8 +314,8 @@ class Tracker:
         (few,) = schedule.fewer([cloud], GLIMPSE, self.rng)
         back = geometry.inverse(last)
         starts = [last @ motion @ back for motion in self._motions()]
-        hopes = sorted((frontend.place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained)
-        return sorted((frontend.place(fine, cloud, hope.pose) for hope in hopes[:HOPES]), key=lambda each: -each.explained)
+        hopes = sorted((place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained)
+        return sorted((place(fine, cloud, hope.pose) for hope in hopes[:HOPES]), key=lambda each: -each.explained)
 
     def _motions(self) -> list[Array]:
         """How a sensor may have moved unseen, in its own frame."""
@@ -337,7 +337,7 @@ class Tracker:
         ends = {i for j in (members[0], members[-1]) for i in self._window(theirs, motion @ self.keyframes[j].pose)}
         near = [self.keyframes[i] for i in sorted(ends)]
         target = Target.of(self._joint(near, 0)[1], FAR_REACHES[1:], self.unit)
-        placed = frontend.place(target, self._merged(members), motion)
+        placed = place(target, self._merged(members), motion)
         part = [self.keyframes[i] for i in members[-places.MEMBERS :]]
         conflict = places.conflict(part, near, placed.pose)
         return placed.pose if conflict < places.CONTRADICTED else None
