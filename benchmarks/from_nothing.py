@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import HEAD, OURS, PROBLEMS, ROOT, Method, Surface, data, judge, machine, peers_python, show, stanford
+from benchmarks.multiview import HEAD, OURS, PROBLEMS, ROOT, Method, data, judge, machine, peers_python, show, stanford
 from benchmarks.peers import Peer
-from coframe import geometry
+from coframe import geometry, metrics
 
 SUCCESS = {"bunny": 0.6, "dragon": 1.0}  # degrees, of the worst scan
 ROUGH = 5.0
@@ -55,7 +55,7 @@ def compare(problems: Sequence[str], methods: dict[str, Method], seeds: Sequence
         scans, truth = stanford(folder / PROBLEMS[name])
         for seed in seeds:
             clouds, poses = scattered(scans, truth, seed)
-            surfaces = [Surface.of(cloud) for cloud in clouds]
+            surfaces = [metrics.Surface.of(cloud) for cloud in clouds]
             for method, register in methods.items():
                 found, seconds = register(clouds, geometry.identity(len(clouds), 3))
                 row = {"problem": name, "seed": seed, "method": method, "seconds": seconds, **judge(surfaces, found, poses)}

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import HEAD, PROBLEMS, ROOT, Surface, data, judge, machine, problem, show, stanford
-from coframe import start
+from benchmarks.multiview import HEAD, PROBLEMS, ROOT, data, judge, machine, problem, show, stanford
+from coframe import metrics, start
 
 COMPONENTS = 4000  # the paper's K
 VARIANCE = 0.004**2  # m^2: as far off as the starts are
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(HEAD)
     for name in options.problems:
         scans, truth = stanford(data() / PROBLEMS[name])
-        surfaces = [Surface.of(scan) for scan in scans]
+        surfaces = [metrics.Surface.of(scan) for scan in scans]
         first = options.first or len(scans) // 2
         methods = {
             "register": register,

@@ -14,8 +14,10 @@ import numpy as np
 import coframe
 from coframe import geometry, metrics, simulate
 from coframe.clouds import Frames
+from coframe.places import Here
 from coframe.registration import FLOOR
-from coframe.schedule import Level, Runner, drawn_points
+from coframe.schedule import Level, Runner, Supply
+from coframe.source import Loaded
 
 NOISE_DB = 45.0
 START_DEGREES, START_SHIFT = 2.0, 0.01
@@ -25,7 +27,8 @@ def seconds_per_iteration(clouds: list[np.ndarray], poses: np.ndarray, options: 
     """Of the last level alone, on all threads: the median over a few iterations."""
     frames = Frames.of(clouds)
     rng = np.random.default_rng(0)
-    inner = drawn_points(frames.enter(clouds), [None] * len(clouds), options.points, rng)
+    place = Here(list(map(Loaded, clouds)), options.threads)
+    inner = Supply(place, list(map(len, clouds)), frames).drawn(options.points, rng)
     stamps: list[float] = []
     runner = Runner(FLOOR, rng, threads=options.threads, on_iteration=lambda step: stamps.append(time.perf_counter()))
     level = Level(options.components, options.points, count + 1, maturing=0, tolerance=0.0)

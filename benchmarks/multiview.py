@@ -19,14 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 import coframe
@@ -43,53 +41,14 @@ OURS = "coframe"
 Method = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, float]]  # clouds, start -> poses, seconds
 
 
-@dataclass(frozen=True)
-class Surface:
-    """A full scan as the judge sees it: points (N, 3), unit normals (N, 3), and a tree over the points."""
-
-    points: np.ndarray
-    normals: np.ndarray
-    tree: cKDTree
-
-    @classmethod
-    def of(cls, points: np.ndarray, neighbours: int = 12) -> "Surface":
-        """The normals are those of the planes through the nearest neighbours."""
-        tree = cKDTree(points)
-        patches = points[tree.query(points, neighbours)[1]]
-        patches -= patches.mean(1, keepdims=True)
-        return cls(points, np.linalg.eigh(patches.swapaxes(1, 2) @ patches).eigenvectors[:, :, 0], tree)
-
-
-def residual(surfaces: Sequence[Surface], poses: np.ndarray, gate: float = GATE) -> float | None:
-    """The median absolute point-to-plane distance over all ordered pairs of scans, None where no two of them overlap.
-
-    Up to 3,000 random points a scan, always the same ones. A point counts where its nearest neighbour is within `gate`, and a
-    pair of scans counts where 200 points do.
-    """
-    rng = np.random.default_rng(5)
-    samples = [s.points[rng.choice(len(s.points), min(3000, len(s.points)))] for s in surfaces]
-    distances = []
-    for a, sample in enumerate(samples):
-        for b, surface in enumerate(surfaces):
-            if a == b:
-                continue
-            points = geometry.transform(geometry.inverse(poses[b]) @ poses[a], sample)
-            distance, nearest = surface.tree.query(points, distance_upper_bound=gate)
-            near = np.isfinite(distance)
-            if near.sum() >= 200:
-                offset = points[near] - surface.points[nearest[near]]
-                distances.append(np.abs((offset * surface.normals[nearest[near]]).sum(1)))
-    return float(np.median(np.concatenate(distances))) if distances else None
-
-
-def judge(surfaces: Sequence[Surface], poses: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
+def judge(surfaces: Sequence[metrics.Surface], poses: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
     """The figures of one result. The first scan is the frame and does not count; lengths are in the unit of the scans."""
     angles = metrics.rotation_errors(poses, truth)[1:]
     return {
         "rotation_deg": float(angles.mean()),
         "worst_deg": float(angles.max()),
         "translation": float(metrics.translation_errors(poses, truth)[1:].mean()),
-        "residual": residual(surfaces, poses),
+        "residual": metrics.agreement(surfaces, poses, GATE).residual,
     }
 
 
@@ -152,7 +111,7 @@ def compare(problems: Sequence[str], methods: dict[str, Method], options: argpar
     folder, rows, warm = data(), [], False
     for name in problems:
         scans, truth = stanford(folder / PROBLEMS[name])
-        surfaces = [Surface.of(scan) for scan in scans]
+        surfaces = [metrics.Surface.of(scan) for scan in scans]
         rows.append(
             {"problem": name, "seed": None, "method": "published poses", **judge(surfaces, truth, truth), "seconds": None}
         )

@@ -13,6 +13,9 @@ from threadpoolctl import threadpool_limits
 
 import coframe
 from coframe import geometry, metrics, simulate
+from coframe.clouds import Summary
+from coframe.places import Here
+from coframe.source import Loaded, Source
 from coframe.start import features, graph, match, nothing, verify
 from coframe.start.features import Scan
 from coframe.start.match import Edge
@@ -32,9 +35,20 @@ def registered(clouds: list[np.ndarray], **arguments: Any) -> coframe.Registrati
         return coframe.register(clouds, options=FAST, **arguments)
 
 
+def here(clouds: list[np.ndarray], threads: int = 1) -> tuple[Here[Source], list[Summary]]:
+    place = Here[Source](list(map(Loaded, clouds)), threads)
+    return place, place.each(Summary.of)
+
+
 def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> nothing.Start:
     with threadpool_limits(1):
-        return nothing.start(clouds, rng=np.random.default_rng(0), threads=threads, **options)
+        return nothing.start(*here(clouds, threads), rng=np.random.default_rng(0), **options)
+
+
+def thinned(points: np.ndarray, side: float) -> np.ndarray:
+    """In units of the side."""
+    cloud = Loaded(points)
+    return features.thinned(cloud, Summary.of(cloud), side) / side
 
 
 def caps(count: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -62,7 +76,7 @@ def found(turned: simulate.Scene) -> nothing.Start:
 
 def test_normals_and_descriptors_do_not_change_when_a_cloud_is_moved() -> None:
     """Thinning follows the axes, so the points are thinned before they are moved."""
-    points = features.thinned(simulate.shape(3000, np.random.default_rng(0)).points, 0.03) / 0.03
+    points = thinned(simulate.shape(3000, np.random.default_rng(0)).points, 0.03)
     motion = geometry.exp(np.array([0.4, -1.0, 2.0, 5.0, -7.0, 9.0]))
     one, other = Scan.of(points), Scan.of(geometry.transform(motion, points))
     np.testing.assert_allclose(np.abs((one.normals @ motion[:3, :3].T * other.normals).sum(1)), 1, atol=1e-6)
@@ -79,18 +93,18 @@ def test_normals_of_a_closed_body_point_out() -> None:
 
 def test_the_spacing_follows_the_unit() -> None:
     cloud = simulate.shape(5000, np.random.default_rng(0)).points
-    side = features.spacing([cloud], 800)
-    assert len(features.thinned(cloud, side)) == pytest.approx(800, rel=0.1)
-    assert features.spacing([1000 * cloud], 800) == pytest.approx(1000 * side)
+    side = features.spacing(*here([cloud]), 800)
+    assert len(thinned(cloud, side)) == pytest.approx(800, rel=0.1)
+    assert features.spacing(*here([1000 * cloud]), 800) == pytest.approx(1000 * side)
 
 
 def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None:
     body = simulate.shape(20_000, np.random.default_rng(0))
     direction = np.array([0.0, 0.0, 1.0])
-    seen = features.thinned(body.points[simulate.scan(body, direction)], 0.02) / 0.02
+    seen = thinned(body.points[simulate.scan(body, direction)], 0.02)
     view = Scan.of(seen).view
     assert view is None or view @ direction > 0.8
-    assert Scan.of(features.thinned(body.points, 0.02) / 0.02).view is None
+    assert Scan.of(thinned(body.points, 0.02)).view is None
 
 
 # Evidence
@@ -99,9 +113,9 @@ def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None
 @pytest.fixture(scope="module")
 def neighbours(turned: simulate.Scene) -> tuple[Scan, Scan, np.ndarray]:
     """Two scans and the true motion from the first to the second."""
-    prepared = nothing.Prepared.of(turned.clouds, 2000, 1)
+    prepared = nothing.Prepared.of(*here(turned.clouds), 2000)
     poses = prepared.enter(turned.poses)
-    return prepared.scans[0], prepared.scans[1], geometry.inverse(poses[1]) @ poses[0]
+    return *prepared.scans.things[:2], geometry.inverse(poses[1]) @ poses[0]
 
 
 def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(neighbours: tuple[Scan, Scan, np.ndarray]) -> None:
@@ -127,7 +141,7 @@ def test_evidence_is_about_the_same_in_both_directions(neighbours: tuple[Scan, S
 
 
 def test_a_crash_of_the_native_code_costs_one_pair(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = nothing.Prepared.of(turned.clouds, 2000, 1)
+    prepared = nothing.Prepared.of(*here(turned.clouds), 2000)
     pairs = [(0, 1), (1, 2), (2, 3)]
     calls = itertools.count()
     whole = match.Solver.motions
@@ -139,9 +153,9 @@ def test_a_crash_of_the_native_code_costs_one_pair(turned: simulate.Scene, monke
             self._process.wait()
         return whole(self, source, target)
 
-    sound, none = match.edges(prepared.scans, pairs, threads=1)
+    sound, none = match.edges(prepared.scans, pairs)
     monkeypatch.setattr(match.Solver, "motions", dying)
-    edges, crashed = match.edges(prepared.scans, pairs, threads=1)
+    edges, crashed = match.edges(prepared.scans, pairs)
     assert none == []
     assert crashed == [(1, 2)]
     assert [(e.first, e.second) for e in edges] == [(0, 1), (2, 3)]
@@ -269,8 +283,7 @@ def test_clouds_in_the_plane() -> None:
 
 def test_many_clouds_try_few_pairs() -> None:
     clouds = scene(8, 600, 360.0).clouds
-    scans = nothing.Prepared.of(clouds, 300, 1).scans
-    many = [scans[j % 8] for j in range(40)]
+    many = nothing.Prepared.of(*here(clouds), 300).scans.only([j % 8 for j in range(40)])
     pairs = match.candidates(many, np.random.default_rng(0))
     assert len(pairs) < 40 * (match.ALIKE + match.IN_ORDER)
     assert all((j, j + 1) in pairs for j in range(39))

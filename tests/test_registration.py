@@ -16,6 +16,7 @@ import coframe
 from coframe import em, geometry, joint, metrics, schedule, simulate
 from coframe.estep import Cloud
 from coframe.io import ply
+from coframe.places import Here
 from coframe.registration import FLOOR, Options, PosePrior
 from coframe.schedule import FIRST, Level, Runner
 
@@ -339,7 +340,7 @@ def climbed(problem: Problem, level: Level, seed: int, deviation: float | None =
         on_iteration=lambda step: values.append(step.log_likelihood + runner.penalties[-1]),
     )
     with unchecked():
-        fit = runner.fit([Cloud.of(c) for c in problem.clouds], problem.start, level, deviation=deviation)
+        fit = runner.fit(Here([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation)
     points = fit.moments.points.sum()
     return np.array([*values, points * runner.value(fit)]) / points
 

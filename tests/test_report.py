@@ -251,7 +251,9 @@ def test_ticks_are_few_round_and_inside(low: float, span: float, count: int) -> 
 
 
 def test_lengths_share_their_decimals() -> None:
-    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == ["0.000113", "0.000097", "0.000107", "unknown"]
+    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == ["113e-6", "97e-6", "107e-6", "unknown"]
+    assert markup.lengths([0.00739, 0.0123]) == ["0.00739", "0.01230"]
+    assert markup.lengths([5.4e-6], 2) == ["5.4e-6"]
     assert markup.lengths([12345.6]) == ["12346"]
     assert markup.lengths([3e-12]) == ["3.00e-12"]
     assert markup.lengths([0.0]) == ["0.00"]
@@ -319,7 +321,8 @@ def test_register_writes_a_report_that_can_be_made_again(tmp_path: Path) -> None
     assert b"--components 20 --seed 7" in again
 
     assert command(*few, "--no-report", "-q", "-o", "bare", cwd=tmp_path).returncode == 0
-    assert {p.name for p in (tmp_path / "bare").iterdir()} == {"poses.json", "merged.ply", "model.ply", "state.npz"}
+    written = {p.name for p in (tmp_path / "bare").iterdir()}
+    assert written == {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json"}
 
 
 def test_a_result_without_its_run_has_a_report(result: coframe.Registration, tmp_path: Path) -> None:

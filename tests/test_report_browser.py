@@ -7,6 +7,8 @@ Without Chromium these tests skip, unless COFRAME_BROWSER=required. COFRAME_CHRO
 import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from test_report import HOSTILE
 
 import coframe
 from coframe import geometry, report, simulate
+from coframe.io import ply
 from coframe.report import markup
 
 REQUIRED = os.environ.get("COFRAME_BROWSER") == "required"
@@ -95,8 +98,9 @@ Open = Callable[..., Opened]
 def open_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     contexts = []
 
-    def opened(result: coframe.Registration, *, context: dict[str, Any] = DESKTOP, **options: Any) -> Opened:
-        path = report.write(result, tmp_path_factory.mktemp("report") / "report.html", **options)
+    def opened(result: coframe.Registration | Path, *, context: dict[str, Any] = DESKTOP, **options: Any) -> Opened:
+        new = tmp_path_factory.mktemp("report") / "report.html"
+        path = result if isinstance(result, Path) else report.write(result, new, **options)
         contexts.append(browser.new_context(**context))
         found = Opened(contexts[-1].new_page(), [], [], [])
         found.page.on("console", lambda message: found.messages.append(f"{message.type}: {message.text}"))
@@ -263,6 +267,24 @@ def test_hostile_text_stays_text(open_page: Open, result: coframe.Registration) 
     assert opened.page.locator(".notice b").all_text_contents() == clean[:4]
     assert opened.page.locator(".command").text_content() == " ".join(clean)
     assert opened.page.locator("img, b[onmouseover], main script").count() == 0
+
+
+def test_a_hostile_file_name_stays_text_from_the_command_line_to_the_page(open_page: Open, tmp_path: Path) -> None:
+    """A real file of that name, read, registered and reported by the real command."""
+    hostile = "<img src=x onerror=alert(1)>"
+    scene = simulate.scene(2, 200, degrees=20.0, noise_db=50.0, rng=np.random.default_rng(1))
+    for name, cloud in zip((hostile, "plain"), scene.clouds, strict=True):
+        ply.write(tmp_path / f"{name}.ply", cloud)
+    command = [sys.executable, "-m", "coframe", "register", f"{hostile}.ply", "plain.ply", "-o", "out", "--components", "30"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert hostile in done.stdout
+    opened = open_page(tmp_path / "out" / "report.html")
+    assert opened.look()["drawn"] > 0
+    assert (opened.messages, opened.dialogs, len(opened.requests)) == ([], [], 1)
+    assert opened.page.locator(".chip bdi").first.text_content() == hostile
+    assert hostile in opened.page.locator(".command").text_content()
+    assert opened.page.locator("img").count() == 0
 
 
 def test_the_policy_stops_scripts_and_requests(open_page: Open, result: coframe.Registration) -> None:

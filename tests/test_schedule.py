@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 from coframe import geometry, metrics, schedule, simulate, surface
+from coframe.clouds import Frames
 from coframe.estep import Cloud
+from coframe.places import Here
 from coframe.schedule import OUTLIERS
+from coframe.source import Loaded
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 FLOOR = 1e-6
@@ -110,7 +113,7 @@ def test_the_average_does_not_see_the_gauge(D: int) -> None:
 
 def test_chosen() -> None:
     rng = np.random.default_rng(0)
-    np.testing.assert_array_equal(schedule.chosen(5, 5, rng), np.arange(5))
+    assert schedule.chosen(5, 5, rng) == slice(None)
     some = schedule.chosen(1000, 300, rng)
     assert len(np.unique(some)) == 300
     assert (np.diff(some) > 0).all()
@@ -125,8 +128,8 @@ def test_fewer_points_keep_their_order_and_weight(D: int) -> None:
     points = some_points(D, 400)
     cloud = Cloud.of(points, points[:, 0].copy())
     few, same = (
-        schedule.fewer([cloud, cloud], 150, np.random.default_rng(0)),
-        schedule.fewer([cloud], 400, np.random.default_rng(0)),
+        schedule.fewer(Here([cloud, cloud]), 150, np.random.default_rng(0)).things,
+        schedule.fewer(Here([cloud]), 400, np.random.default_rng(0)).things,
     )
     np.testing.assert_array_equal(same[0].rows, cloud.rows)
     for part in few:
@@ -139,10 +142,21 @@ def test_fewer_points_keep_their_order_and_weight(D: int) -> None:
 
 def test_drawn_points_keep_their_weight() -> None:
     cloud = simulate.shape(2000, np.random.default_rng(0)).points
-    (drawn,) = schedule.drawn_points([cloud], [cloud[:, 1] + 1], 1500, np.random.default_rng(0))
+    frames = Frames(np.zeros((1, 3)), 1.0)
+    supply = schedule.Supply(Here([Loaded(cloud, cloud[:, 1] + 1)]), [len(cloud)], frames)
+    (drawn,) = supply.drawn(1500, np.random.default_rng(0)).things
     assert len(drawn) == 1500
     np.testing.assert_array_equal(drawn.rows[3], drawn.rows[1] + 1)
     assert {tuple(x) for x in drawn.points} <= {tuple(x) for x in cloud}  # clean: none has moved
+
+
+def test_many_points_are_thinned_evenly_to_seed_a_mixture() -> None:
+    clouds = Here([Cloud.of(some_points(3, count)) for count in (100, 7, 40)])
+    poses = geometry.identity(3, 3)
+    whole = schedule.sampled(clouds, poses, 147)
+    np.testing.assert_array_equal(whole, np.concatenate([cloud.points for cloud in clouds.things]))
+    np.testing.assert_array_equal(schedule.sampled(clouds, poses, 146), whole[::2])
+    np.testing.assert_array_equal(schedule.sampled(clouds, poses, 21), whole[::7])
 
 
 @pytest.mark.parametrize("count", [3000, 600, 150])

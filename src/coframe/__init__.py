@@ -6,12 +6,15 @@ Pose j carries cloud j into the common frame: x = R v + t. Points are rows, vari
 
 from importlib.metadata import version
 
-from coframe import estep, metrics, paper, report, simulate, start
+from coframe import baselines, estep, metrics, paper, report, simulate, start
 from coframe.assess import Verdict
 from coframe.clouds import InputError
+from coframe.compare import Comparison, compare
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
 from coframe.extend import extend, forget, tidied
+from coframe.held import hold
+from coframe.journal import Journal
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.refining import refine
@@ -25,8 +28,10 @@ from coframe.trajectory import Trajectory
 __version__ = version("coframe")
 
 __all__ = [
+    "Comparison",
     "InputError",
     "Iteration",
+    "Journal",
     "Mixture",
     "Moments",
     "Options",
@@ -37,9 +42,12 @@ __all__ = [
     "TrackOptions",
     "Trajectory",
     "Verdict",
+    "baselines",
+    "compare",
     "estep",
     "extend",
     "forget",
+    "hold",
     "load",
     "metrics",
     "open_frames",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The door: clouds are checked here once, then centred and scaled. Everything behind it assumes good input."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from coframe import geometry
 from coframe.arrays import Array
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.source import Loaded, Source, order_statistics
 
 SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
 FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
@@ -32,12 +33,13 @@ def as_clouds(clouds: Iterable[Any], *, names: Sequence[str] | None = None) -> l
     if len(clouds) < 2:
         raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(clouds)}")
     names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
-    checked = [_as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
-    _check_alike(checked, names)
+    checked = [as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
+    check_alike([cloud.shape[1] for cloud in checked], [extent(cloud) for cloud in checked], names)
     return checked
 
 
-def _as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
+def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
+    """One cloud, checked."""
     for attribute in ("points", "vertices"):
         if hasattr(cloud, attribute):
             cloud = getattr(cloud, attribute)
@@ -80,14 +82,14 @@ def _described(value: Any) -> str:
     return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
 
 
-def _check_alike(clouds: list[Float[Array, "_ D"]], names: list[str]) -> None:
-    for cloud, name in zip(clouds, names, strict=True):
-        if cloud.shape[1] != clouds[0].shape[1]:
-            raise InputError(
-                f"{name}: expected {clouds[0].shape[1]} coordinates per point as in {names[0]}, found {cloud.shape[1]}"
-            )
-    extents = np.array([extent(cloud) for cloud in clouds])
-    small, large = int(extents.argmin()), int(extents.argmax())
+def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequence[str]) -> None:
+    """Raise when clouds cannot be parts of one scene."""
+    if len(names) < 2:
+        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(names)}")
+    for dimension, name in zip(dimensions, names, strict=True):
+        if dimension != dimensions[0]:
+            raise InputError(f"{name}: expected {dimensions[0]} coordinates per point as in {names[0]}, found {dimension}")
+    small, large = int(np.argmin(extents)), int(np.argmax(extents))
     if extents[large] > SCALE_RATIO * extents[small]:
         raise InputError(
             f"{names[small]}: expected clouds in one unit, found an extent of {extents[small]:.3g} "
@@ -102,6 +104,47 @@ def extent(points: Float[Array, "N D"]) -> float:
 
 
 @dataclass(frozen=True)
+class Summary:
+    """What the whole must know of a cloud, of the points that count (those of a weight above zero)."""
+
+    size: int  # all points
+    count: int  # those that count
+    weight: float  # of all
+    median: Float[Array, " D"]
+    low: Float[Array, " D"]
+    high: Float[Array, " D"]
+    extent: float  # see `extent`
+    columns: Mapping[str, np.dtype] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cloud: Source) -> "Summary":
+        size = cloud.shape[0]
+        if isinstance(cloud, Loaded):
+            weight = size if cloud.weights is None else cloud.weights.sum()
+            points, columns = cloud.counted().points, {name: column.dtype for name, column in cloud.columns.items()}
+            box = points.min(0), points.max(0)
+            return cls(size, len(points), float(weight), np.median(points, axis=0), *box, extent(points), columns)
+        trimmed = [_between(size, share) for share in (0.01, 0.99)] if size >= 100 else []
+        ranks = [0, size - 1, (size - 1) // 2, size // 2]
+        ranks += [rank for below, _ in trimmed for rank in (below, min(below + 1, size - 1))]
+        low, high, a, b, *rest = order_statistics(lambda: (block.points for block in cloud.blocks()), ranks)
+        inner = [_interpolated(rest[2 * i], rest[2 * i + 1], share) for i, (_, share) in enumerate(trimmed)] or [low, high]
+        longest = float((inner[1] - inner[0]).max()) or float((high - low).max())
+        columns = {name: cloud.dtype[name] for name in (cloud.dtype.names or ())[1:]}
+        return cls(size, size, float(size), np.mean([a, b], axis=0), low, high, longest, columns)
+
+
+def _between(count: int, share: float) -> tuple[int, float]:
+    """The rank below a share of so many entries, and how far it lies from there to the next: as NumPy has it."""
+    place = (count - 1) * share
+    return int(np.floor(place)), place - np.floor(place)
+
+
+def _interpolated(a: Float[Array, " D"], b: Float[Array, " D"], share: float) -> Float[Array, " D"]:
+    return b - (b - a) * (1 - share) if share >= 0.5 else a + (b - a) * share
+
+
+@dataclass(frozen=True)
 class Frames:
     """How the clouds were centred and scaled: u = (v - centre_j) / scale. Poses and mixtures cross the border here."""
 
@@ -111,7 +154,16 @@ class Frames:
     @classmethod
     def of(cls, clouds: Sequence[Float[Array, "_ D"]]) -> "Frames":
         """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
-        return cls(np.array([np.median(cloud, axis=0) for cloud in clouds]), max(map(extent, clouds)))
+        return cls.about([Summary.of(Loaded(cloud)) for cloud in clouds])
+
+    @classmethod
+    def about(cls, summaries: Sequence[Summary]) -> "Frames":
+        """The same, from what is known of the clouds."""
+        return cls(np.array([each.median for each in summaries]), max(each.extent for each in summaries))
+
+    def middle(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, " D"]:
+        """Where the clouds' centres lie on average under user poses: a good origin for the internal common frame."""
+        return np.asarray((geometry.rotation(poses) @ self.centres[..., None])[..., 0] + geometry.translation(poses)).mean(0)
 
     def only(self, cloud: int) -> "Frames":
         """The frame of one cloud."""
@@ -119,7 +171,11 @@ class Frames:
 
     def enter(self, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, "_ D"]]:
         """Clouds in internal coordinates."""
-        return [(cloud - centre) / self.scale for cloud, centre in zip(clouds, self.centres, strict=True)]
+        return [(cloud - frame.centres[0]) / frame.scale for cloud, frame in zip(clouds, self.each(), strict=True)]
+
+    def each(self) -> list["Frames"]:
+        """The frames of the clouds, one by one."""
+        return [self.only(j) for j in range(len(self.centres))]
 
     def enter_poses(self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
         """User poses as internal ones; `origin` is the user's point that becomes the internal common origin."""

@@ -2,7 +2,7 @@
 """The rest of `register`'s door: start poses, weights, anchors, priors, options. One sentence for whatever is wrong."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,6 +16,7 @@ from coframe.joint import Prior
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
+WITHOUT_EFFECT = ("threads",)  # on the result
 RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
@@ -48,6 +49,10 @@ class Options:
                 raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
         if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < np.inf:
             raise InputError(f"tolerance: expected a finite number of at least 0, found {self.tolerance!r}")
+
+    def record(self) -> dict[str, Any]:
+        """What determines the result, as plain values: all but the threads."""
+        return {"method": "register"} | {name: value for name, value in asdict(self).items() if name not in WITHOUT_EFFECT}
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,10 @@ def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Flo
     return geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
 
 
-def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, " _"]]:
-    """Weights per point, in the mean over all points one: only their ratios count. Without any, ones."""
+def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> Sequence[Float[Array, " _"] | None]:
+    """Weights per point, in the mean over all points one: only their ratios count. None where none are given."""
     if value is None:
-        return [np.ones(len(cloud)) for cloud in clouds]
+        return [None] * len(clouds)
     given = list(value) if isinstance(value, Iterable) and not isinstance(value, str | dict) else [value]
     if len(given) != len(clouds):
         raise InputError(f"weights: expected one array for each of {len(clouds)} clouds, found {len(given)}")

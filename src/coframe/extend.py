@@ -20,7 +20,8 @@ from scipy.spatial import cKDTree
 from coframe import em, geometry, joint, mstep, schedule
 from coframe.arrays import Array
 from coframe.assess import LARGE, Verdict, pose_covariance, verdicts
-from coframe.clouds import Frames, InputError, as_clouds, extent
+from coframe.classify import outlier_probability
+from coframe.clouds import Frames, InputError, Summary, as_clouds, extent
 from coframe.doors import Options, as_poses, as_weights
 from coframe.em import Fit
 from coframe.estep import Cloud
@@ -31,9 +32,11 @@ from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.placement import Target, place
-from coframe.result import Registration, outlier_probability
+from coframe.places import Here
+from coframe.result import Registration
+from coframe.source import Loaded
 from coframe.start import nothing
-from coframe.sweeps import Sweep, available_cores, quiet_blas
+from coframe.sweeps import Sweep, quiet_blas
 
 FLOOR = 1e-7  # of the squared extent, as in `register`
 PSEUDO = 0.1  # points that each component is worth beyond those it has seen: none is ever singular
@@ -83,7 +86,8 @@ def extend(
     frames, origin = Frames(np.median(cloud, axis=0)[None], extent(cloud)), result.mixture.means.mean(0)
     before = replace(frames.enter_mixture(result.mixture, origin), visibility=result.mixture.weights[None])
     (inner,) = frames.enter([cloud])
-    (drawn,) = schedule.drawn_points([inner], [weight], options.points, rng)
+    some = Loaded(inner, weight).take(schedule.chosen(len(inner), options.points, rng))
+    drawn = schedule.prepared(some.points, some.weights)
     arrival = Arrival(drawn, implied(before, result.moments.mass.sum(0)), options.threads)
     placed = arrival.best(frames.enter_poses(start[None], origin), before, rng)
     seeds = arrival.new_surface(placed, rng)
@@ -232,7 +236,7 @@ class Arrival:
 
     def best(self, pose: Float[Array, "1 D1 D1"], mixture: Mixture, rng: np.random.Generator) -> Fit:
         """The cloud in its place, the mixture as it is: tried with components of different reach, by the likelihood."""
-        (few,) = schedule.fewer([self.cloud], FEW, rng)
+        few = schedule.some_of(self.cloud, schedule.chosen(len(self.cloud), FEW, rng))
         start = replace(mixture, visibility=None)
         trials = [
             place(Target.of(start, reaches, 1.0), few, pose[0], STEPS * len(reaches) + LAST, each=STEPS) for reaches in REACHES
@@ -393,9 +397,8 @@ def _start(
 
 def _matched(result: Registration, cloud: Float[Array, "N D"], options: Options) -> Float[Array, "D1 D1"]:
     """The pose that matching with the merged cloud finds; where that finds nothing, the last one, and the verdict tells."""
-    threads = available_cores() if options.threads is None else options.threads
-    rng = np.random.default_rng(options.seed)
-    found = nothing.start([result.merged(), cloud], rng=rng, threads=threads, look=False)
+    clouds = Here([Loaded(result.merged()), Loaded(cloud)], options.threads)
+    found = nothing.start(clouds, clouds.each(Summary.of), rng=np.random.default_rng(options.seed), look=False)
     scene, new = found.poses[0]
     return result.poses[-1] if len(found.groups) > 1 else geometry.inverse(scene) @ new
 

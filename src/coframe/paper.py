@@ -12,13 +12,14 @@ from jaxtyping import Float
 from coframe import em, geometry, mstep
 from coframe.arrays import Array
 from coframe.assess import pose_covariance, verdicts
+from coframe.classify import Labelled, outlier_probability
 from coframe.clouds import Frames, InputError, as_clouds, extent
 from coframe.em import Iteration, Status
 from coframe.estep import Cloud
 from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.result import Registration, in_user_units, outlier_probability
+from coframe.result import Registration, in_user_units, with_points
 from coframe.start import poses as start_poses
 from coframe.start import scale as start_scale
 from coframe.sweeps import Sweep, quiet_blas
@@ -90,7 +91,11 @@ def batch(
             history=fit.history,
         )
     names = [f"cloud {j}" for j in range(len(clouds))]
-    return in_user_units(fit, sweep, clouds, names, frames, origin)
+    if not fit.moments.full:
+        fit = replace(fit, moments=sweep.moments(fit.poses, fit.mixture, full=True)[0])
+    result = in_user_units(fit, names, frames, origin, points)
+    found = sweep.assign(fit.poses, fit.mixture)
+    return with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
 
 
 @quiet_blas()

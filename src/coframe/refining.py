@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from coframe import geometry, schedule
+from coframe import schedule
+from coframe.classify import Labelled
 from coframe.clouds import Frames, InputError
 from coframe.doors import Options
 from coframe.estep import Cloud
+from coframe.places import Here
 from coframe.registration import FLOOR
-from coframe.result import Registration, in_user_units
-from coframe.schedule import Level, Runner
+from coframe.result import Registration, in_user_units, with_points
+from coframe.schedule import Level, Runner, Supply
+from coframe.source import Loaded
 from coframe.sweeps import Sweep, quiet_blas
 
 PASSES = 2  # each with new components
@@ -31,15 +34,15 @@ def refine(result: Registration, *, options: Options = DEFAULTS) -> Registration
         raise InputError(f"result: expected clouds in one common frame, found {len(result.groups)} groups")
     clouds = list(result.clouds)
     frames = Frames.of(clouds)
-    origin = np.mean([geometry.transform(T, c[None])[0] for T, c in zip(result.poses, frames.centres, strict=True)], axis=0)
-    rng, inner = np.random.default_rng(options.seed), frames.enter(clouds)
-    runner = Runner(floor=FLOOR, rng=rng, threads=options.threads)
+    origin = frames.middle(result.poses)
+    runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
     last = Level(options.components, options.points, schedule.AGAIN, tolerance=options.tolerance)
-    ones = [np.ones(len(cloud)) for cloud in clouds]
-    drawn = schedule.drawn_points(inner, ones, options.points, rng)
+    supply = Supply(Here(list(map(Loaded, clouds)), options.threads), [len(cloud) for cloud in clouds], frames)
+    drawn = supply.drawn(options.points, runner.rng)
     fit = runner.fit(drawn, frames.enter_poses(result.poses, origin), last)
     for _ in range(PASSES - 1):
         fit = runner.fit(drawn, fit.poses, last, history=fit.history)
-    sweep = Sweep([Cloud.of(cloud) for cloud in inner], threads=options.threads)
-    refined = in_user_units(fit, sweep, clouds, result.names, frames, origin)
-    return replace(refined, attributes=result.attributes, files=result.files)
+    sweep = Sweep([Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=options.threads)
+    found = [Labelled.of(each, fit.mixture) for each in sweep.assign(fit.poses, fit.mixture)]
+    refined = in_user_units(fit, result.names, frames, origin, float(sum(map(len, clouds))))
+    return replace(with_points(refined, clouds, found), attributes=result.attributes, files=result.files)

@@ -2,28 +2,37 @@
 """`register`: clouds in, poses out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from coframe import em, geometry, schedule
+from coframe import classify, em, geometry, schedule
 from coframe.arrays import Array
-from coframe.clouds import Frames, InputError, as_clouds
-from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_weights
-from coframe.em import Iteration, Status
-from coframe.estep import Cloud
-from coframe.export import described
-from coframe.io import clouds as cloud_files
+from coframe.classify import Labelled, View
+from coframe.clouds import Frames, InputError, Summary
+from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors
+from coframe.em import Fit, Iteration, Status
+from coframe.estep import TOLERANCE, Cloud
+from coframe.groups import side_by_side
 from coframe.joint import Constraints
-from coframe.result import Registration, in_user_units, side_by_side
-from coframe.schedule import Level, Runner
+from coframe.journal import Journal, cloud_digest, digest
+from coframe.mixture import Mixture
+from coframe.opening import Given, opened
+from coframe.places import Place
+from coframe.result import Registration, in_user_units, with_points
+from coframe.schedule import Level, Runner, Supply
+from coframe.source import Source
 from coframe.start import nothing
 from coframe.start.doubt import Doubt
 from coframe.start.nothing import AS_THEY_LIE, Start
-from coframe.sweeps import Sweep, available_cores, quiet_blas
+from coframe.sweeps import Dask, quiet_blas
+
+T = TypeVar("T")
 
 FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 COARSE = Level(300, 1000, 15)  # at which hypotheses about the start are compared
@@ -42,6 +51,11 @@ def register(
     names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    on_progress: Callable[[float], object] = lambda share: None,
+    journal: Journal | None = None,
+    sweep: Dask | None = None,
+    memory: str | int | None = None,
+    output: str | PathLike[str] | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
@@ -52,84 +66,164 @@ def register(
     weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched.
+    of pairs matched so far and of all, where pairs are matched. on_progress: called with the share of the work after that, 0 to
+    1, as far as it can be foreseen. journal: keeps what is done, so that a run that is interrupted can go on (see `Journal`).
+    sweep: `sweeps.dask(client)` has the workers of a cluster do all that is done with points. memory: a budget ("2GB") for
+    files that are larger; they are read in blocks. Where the points stay in files (with `memory`, or files with `sweep`), the
+    result holds some points of each cloud, and all of them are written to the folder `output`.
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
     """
     if not isinstance(options, Options):
         raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
-    clouds = [clouds] if isinstance(clouds, str | PathLike) else clouds if isinstance(clouds, np.ndarray) else list(clouds)
-    if len(clouds) and all(isinstance(cloud, str | PathLike) for cloud in clouds):
-        scans, files = cloud_files.open_all(clouds)
-        result = register(
-            [scan.points for scan in scans],
-            poses,
-            options=options,
-            weights=weights,
-            fixed=fixed,
-            priors=priors,
-            names=[scan.name for scan in scans] if names is None else names,
-            on_iteration=on_iteration,
-            on_pair=on_pair,
-        )
-        return described(result, scans, files)
-    clouds = as_clouds(clouds, names=names)
-    M, D = len(clouds), clouds[0].shape[1]
-    names = [f"cloud {j}" for j in range(M)] if names is None else names
-    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration)
+    with opened(clouds, weights, names, options=options, sweep=sweep, memory=memory, output=output) as given:
+        M, D = len(given.names), given.dimension
+        known = as_fixed(fixed, M), priors, on_iteration, on_progress, journal
+        problem = Problem(given.clouds, given.summaries, given.names, options, *known)
+        if journal is not None:
+            journal.begin(*problem.fingerprint(poses))
+        result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
+        result = replace(result, options=options.record())
+        return _with_points(result, views, given, options, None if output is None else Path(output))
+
+
+def _with_points(result: Registration, views: "Views", given: Given, options: Options, output: Path | None) -> Registration:
+    """The result with what is known of every point; or of some, where they are not all here, and all go to `output`."""
+    if given.held:
+        found: Sequence[Labelled] = views.each(given.clouds, classify.labelled)
+        clouds, attributes = [cloud.points for cloud in given.held], [cloud.columns for cloud in given.held]
+        sizes: Sequence[int] = ()
+    else:
+        with given.targets(output, result.poses) as targets:
+            found = some = views.each(given.clouds, classify.written, targets, shared=(options.points,))
+        clouds, attributes = [each.points for each in some], [each.columns for each in some]
+        sizes = [summary.size for summary in given.summaries]
+    result = with_points(result, clouds, found)
+    if not given.files:
+        return result
+    paths = tuple(str(file.absolute()) for file in given.files)
+    return replace(result, attributes=tuple(attributes), files=paths, sizes=tuple(sizes))
+
+
+def _registered(
+    problem: "Problem", poses: Float[Array, "M D1 D1"] | None, on_pair: Callable[[int, int], object]
+) -> tuple[Registration, "Views"]:
+    """The result without its points, and how its fits see them."""
     if poses is not None:
-        return problem.fit(as_poses(poses, M, D))
+        outcome = problem.fit(poses)
+        return outcome.result, Views.of([outcome], [range(len(poses))])
     begun = _begun(problem, on_pair)
     parts = [
-        _best(problem.part(group), [each[list(group)] for each in begun.poses], begun, group)
-        for group in begun.groups
+        _best(problem.part(group, before), [each[list(group)] for each in begun.poses], begun, group)
+        for before, group in zip(accumulate(map(len, begun.groups), initial=0), begun.groups, strict=False)
         if len(group) > 1
     ]
-    fits, lost = [fit for fit, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
-    whole = fits[0] if len(begun.groups) == 1 else side_by_side(fits, begun.groups, clouds, names)
-    return _told(whole, begun, lost)
+    outcomes, lost = [outcome for outcome, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
+    whole = outcomes[0].result
+    if len(begun.groups) > 1:
+        results, sizes = [outcome.result for outcome in outcomes], [summary.size for summary in problem.summaries]
+        whole = side_by_side(results, begun.groups, problem.names, sizes, problem.span)
+    return _told(whole, begun, lost), Views.of(outcomes, begun.groups)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A fit, and what it is in user units, without the points."""
+
+    fit: Fit
+    frames: Frames
+    result: Registration
+
+
+@dataclass(frozen=True)
+class Views:
+    """How the fits see the clouds: per group of clouds one mixture, or none for a cloud on its own."""
+
+    groups: Sequence[Sequence[int]]
+    mixtures: Sequence[Mixture | None]
+    views: Sequence[Sequence[View]]  # of each group
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]]) -> "Views":
+        first, views = 0, []
+        for outcome in outcomes:
+            mixture, frames = outcome.fit.mixture, outcome.frames.each()
+            rows = [None] * len(frames) if mixture.visibility is None else list(mixture.visibility[:, None])
+            views.append([View(*each, first) for each in zip(frames, outcome.fit.poses, rows, strict=True)])
+            first += len(mixture)
+        alone = len(groups) - len(outcomes)
+        anywhere = View(outcomes[0].frames.only(0), outcomes[0].fit.poses[0], None)
+        return cls(groups, [*(o.fit.mixture for o in outcomes), *[None] * alone], [*views, *[[anywhere]] * alone])
+
+    def each(
+        self, place: Place[Source], function: Callable[..., T], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> list[T]:
+        """function(cloud, view, *row, mixture, *shared) for every cloud, where it is."""
+        found: dict[int, T] = {}
+        for group, mixture, views in zip(self.groups, self.mixtures, self.views, strict=True):
+            own = [[column[j] for j in group] for column in columns]
+            found |= zip(group, place.only(group).each(function, views, *own, shared=(mixture, *shared)), strict=True)
+        return [found[j] for j in range(len(found))]
 
 
 @dataclass(frozen=True)
 class Problem:
     """Checked input."""
 
-    clouds: Sequence[Float[Array, "_ D"]]
-    weights: Sequence[Float[Array, " _"]]
+    clouds: Place[Source]
+    summaries: Sequence[Summary]
     names: Sequence[str]
     options: Options
     fixed: tuple[int, ...]
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
+    on_progress: Callable[[float], object]
+    journal: Journal | None = None
 
-    def part(self, group: Sequence[int]) -> "Problem":
-        """The problem of some of the clouds; only a problem without fixed clouds and priors has parts."""
+    def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+        """All that the result depends on: options, name and digest of each cloud, a digest of start poses and the like."""
+        options = {name: value for name, value in asdict(self.options).items() if name != "threads"}
+        points, weights = zip(*self.clouds.each(cloud_digest), strict=True)
+        clouds = list(zip(self.names, points, strict=True))
+        known = [np.array(prior.cloud) for prior in self.priors]
+        known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
+        start = np.empty(0) if poses is None else np.asarray(poses, float)
+        return options, clouds, digest(start, np.array(self.fixed), np.array(weights), *known)
+
+    @property
+    def counts(self) -> list[int]:
+        """The points of each cloud that count."""
+        return [summary.count for summary in self.summaries]
+
+    def span(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 2"]:
+        """The least and the largest x of each cloud under given poses."""
+        return np.array(self.clouds.each(_span, list(poses)))
+
+    def part(self, group: Sequence[int], before: int = 0) -> "Problem":
+        """The problem of some of the clouds, so many done before; only one without fixed clouds and priors has parts."""
         if len(group) == len(self.clouds):
             return self
         return replace(
             self,
-            clouds=[self.clouds[j] for j in group],
-            weights=[self.weights[j] for j in group],
+            clouds=self.clouds.only(group),
+            summaries=[self.summaries[j] for j in group],
             names=[self.names[j] for j in group],
+            on_progress=lambda share: self.on_progress((before + share * len(group)) / len(self.clouds)),
         )
 
-    def fit(self, poses: Float[Array, "M D1 D1"], *, seed: int = 0) -> Registration:
+    def fit(self, poses: Float[Array, "M D1 D1"], *, seed: int = 0) -> Outcome:
         """EM from start poses. Another `seed` is another run with the same options."""
         options = self.options
-        counting = [weight > 0 for weight in self.weights]
-        frames = Frames.of([cloud[count] for cloud, count in zip(self.clouds, counting, strict=True)])
-        origin = np.mean([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)], axis=0)
-        inner = frames.enter(self.clouds)
-        points = float(sum(map(len, self.clouds)))
+        frames, origin = self._frames(poses)
+        points = float(sum(summary.weight for summary in self.summaries))
         constraints = Constraints(self.fixed, options.motion, as_priors(self.priors, frames, origin))
 
         def told(step: Iteration) -> bool | None:
             return self.on_iteration(step.in_user_units(frames, origin, points))
 
         fit = schedule.coarse_to_fine(
-            [cloud[count] for cloud, count in zip(inner, counting, strict=True)],
-            [weight[count] for weight, count in zip(self.weights, counting, strict=True)],
+            Supply(self.clouds, self.counts, frames),
             frames.enter_poses(poses, origin),
             Level(options.components, options.points, options.iterations, tolerance=options.tolerance),
             Runner(
@@ -138,28 +232,43 @@ class Problem:
                 threads=options.threads,
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
+                on_progress=self.on_progress,
+                journal=self.journal,
             ),
         )
-        sweep = Sweep([Cloud.of(c, w) for c, w in zip(inner, self.weights, strict=True)], threads=options.threads)
-        return in_user_units(fit, sweep, self.clouds, self.names, frames, origin, constraints)
+        return Outcome(fit, frames, in_user_units(fit, self.names, frames, origin, points, constraints))
 
     def held_out(self, poses: Float[Array, "M D1 D1"]) -> float:
         """How well a coarse model, fitted from start poses to some points, explains others: mean log-likelihood of a point."""
-        frames = Frames.of(self.clouds)
-        origin = np.mean([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)], axis=0)
+        frames, origin = self._frames(poses)
         rng = np.random.default_rng(self.options.seed)
-        orders = [rng.permutation(len(cloud))[: 2 * COARSE.points] for cloud in self.clouds]
-        inner = frames.enter([cloud[order] for cloud, order in zip(self.clouds, orders, strict=True)])
-        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads)
-        fit = runner.fit([Cloud.of(cloud[::2]) for cloud in inner], frames.enter_poses(poses, origin), COARSE)
-        sweep = Sweep([Cloud.of(cloud[1::2]) for cloud in inner], threads=self.options.threads)
+        rows = [rng.permutation(count)[: 2 * COARSE.points] for count in self.counts]
+        some, others = (self.clouds.keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1))
+        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
+        fit = runner.fit(some, frames.enter_poses(poses, origin), COARSE)
+        sweep = others.sweep(threads=self.options.threads, tolerance=TOLERANCE)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
         return float(log_likelihood.sum() / sweep.points.sum())
+
+    def _frames(self, poses: Float[Array, "M D1 D1"]) -> tuple[Frames, Float[Array, " D"]]:
+        """The clouds' frames, and the user's point that becomes the common origin."""
+        frames = Frames.about(self.summaries)
+        return frames, frames.middle(poses)
+
+
+def _span(cloud: Source, pose: Float[Array, "D1 D1"]) -> tuple[float, float]:
+    x = [geometry.transform(pose, block.points)[:, 0] for block in cloud.blocks()]
+    return float(min(part.min() for part in x)), float(max(part.max() for part in x))
+
+
+def _half(cloud: Source, rows: Int[Array, " n"], frame: Frames, first: int) -> Cloud:
+    """Every second one of some points, so that another half is left to test with."""
+    return Cloud.of(frame.enter([cloud.counted().take(rows).points])[0][first::2])
 
 
 def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
     """Start poses for clouds that come without."""
-    M, D = len(problem.clouds), problem.clouds[0].shape[1]
+    M, D = len(problem.clouds), len(problem.summaries[0].median)
     options = problem.options
     as_given = Start((geometry.identity(M, D),), (tuple(range(M)),), AS_THEY_LIE, 0)
     if options.start == "identity":
@@ -167,32 +276,32 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
     if problem.fixed or problem.priors or options.motion != "rigid":
         if options.start == "match":
             raise InputError('start: expected "identity" beside fixed clouds, priors or restricted motion, found "match"')
-        as_priors(problem.priors, Frames.of(problem.clouds), np.zeros(D))
+        as_priors(problem.priors, Frames.about(problem.summaries), np.zeros(D))
         return as_given
-    counted = [cloud[weight > 0] for cloud, weight in zip(problem.clouds, problem.weights, strict=True)]
     return nothing.start(
-        counted,
+        problem.clouds,
+        problem.summaries,
         rng=np.random.default_rng(options.seed),
-        threads=available_cores() if options.threads is None else options.threads,
         look=options.start == "auto",
         on_pair=on_pair,
+        journal=problem.journal,
     )
 
 
 def _best(
     problem: Problem, starts: Sequence[Float[Array, "M D1 D1"]], begun: Start, group: Sequence[int]
-) -> tuple[Registration, tuple[Doubt, ...]]:
+) -> tuple[Outcome, tuple[Doubt, ...]]:
     """The fit from the hypothesis that explains held-out points best; once more where it leaves what was matched."""
     if len(starts) > 1:
         starts = sorted(starts, key=problem.held_out, reverse=True)
-    result = problem.fit(starts[0])
-    lost = nothing.contradicted(begun, result.poses, group)
-    if lost and result.status is not Status.STOPPED:
+    outcome = problem.fit(starts[0])
+    lost = nothing.contradicted(begun, outcome.result.poses, group)
+    if lost and outcome.result.status is not Status.STOPPED:
         again = problem.fit(starts[0], seed=1)
-        lost_again = nothing.contradicted(begun, again.poses, group)
+        lost_again = nothing.contradicted(begun, again.result.poses, group)
         if len(lost_again) < len(lost):
-            result, lost = again, lost_again
-    return result, lost
+            outcome, lost = again, lost_again
+    return outcome, lost
 
 
 def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registration:

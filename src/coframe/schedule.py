@@ -22,12 +22,16 @@ from jaxtyping import Float, Int
 
 from coframe import assess, em, geometry, joint, kernels, mstep, surface
 from coframe.arrays import Array
+from coframe.clouds import Frames
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import Cloud
 from coframe.joint import UNCONSTRAINED, Constraints
+from coframe.journal import Journal
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.sweeps import Sweep, available_cores
+from coframe.places import Place
+from coframe.source import Rows, Source
+from coframe.sweeps import available_cores
 
 T = TypeVar("T")
 
@@ -38,6 +42,7 @@ RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of on
 TOLERANCE = 1e-6  # posterior mass that the kernels may skip: far below what a level is worth
 GAIN = 0.005  # nats per point and iteration: more gain than this, and the mixture still changes enough to move poses
 LEAST_POINTS = 8  # per component
+SEEDS = 256  # per component: where there are more points, so many are enough to seed a mixture
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,8 @@ class Runner:
     threads: int | None = None
     constraints: Constraints = UNCONSTRAINED
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on
+    on_progress: Callable[[float], object] = lambda share: None  # of the work, as far as it can be foreseen
+    journal: Journal | None = None  # of what is done, for a run that may be interrupted
 
     def log_prior(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
         """The logarithm of all priors, on poses and mixture: what EM climbs together with the likelihood."""
@@ -172,7 +179,7 @@ class Runner:
 
     def fit(
         self,
-        clouds: Sequence[Cloud],
+        clouds: Place[Cloud],
         poses: Float[Array, "M D1 D1"],
         level: Level,
         *,
@@ -180,9 +187,9 @@ class Runner:
         history: tuple[Iteration, ...] = (),
     ) -> Fit:
         """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if any), and run EM on it."""
-        D = clouds[0].dimension
-        sweep = Sweep(clouds, threads=self.threads, tolerance=TOLERANCE)
-        moved = np.concatenate([geometry.transform(T, cloud.points) for T, cloud in zip(poses, clouds, strict=True)])
+        D = poses.shape[1] - 1
+        sweep = clouds.sweep(threads=self.threads, tolerance=TOLERANCE)
+        moved = sampled(clouds, poses, SEEDS * level.components)
         turn = geometry.random_rotation(self.rng, D)
         mixture = seeded(moved, len(clouds), level.components, self.floor, turn)
         if deviation is not None:
@@ -190,7 +197,8 @@ class Runner:
             mixture = replace(mixture, covariances=spheres, outlier_density=0.0)
             _, log_likelihood = sweep.moments(poses, mixture)
             mixture = replace(mixture, outlier_density=outlier_density(typical(log_likelihood, sweep.points)))
-        run = partial(em.batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
+        batch = em.batch if self.journal is None else self.journal.batch
+        run = partial(batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
         step = Step(self.floor, level.spheres, constraints=self.constraints)
         if level.maturing:
             held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
@@ -206,7 +214,7 @@ class Runner:
             history=history,
             on_iteration=self.on_iteration,
         )
-        return replace(fit, independent=np.array([cloud.independent for cloud in clouds]))
+        return replace(fit, independent=np.array(clouds.each(_independent)))
 
 
 FIRST = Level(100, 400, 20, maturing=0, tolerance=2e-3, spheres=True)
@@ -220,11 +228,25 @@ MOST_LINKS = 10  # but not for ever
 AGAIN = 8  # iterations of such a repetition
 MORE = 4  # times as many points in the end, where there are as many: beyond, nothing was gained
 SAME = 4.0  # standard deviations: poses that differ by less are the same but for the chance of where components lie
+TRIED, REPEATED = 0.35, 0.85  # shares of the time that are over after the trials and after the last level, about
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Where levels get their points from: the clouds, how many points of each count, and their frames."""
+
+    clouds: Place[Source]
+    counts: Sequence[int]
+    frames: Frames
+
+    def drawn(self, count: int, rng: np.random.Generator) -> Place[Cloud]:
+        """At most `count` random points of each cloud, free of noise where the cloud itself can tell."""
+        rows = [chosen(available, count, rng) for available in self.counts]
+        return self.clouds.keep(_drawn, rows, self.frames.each())
 
 
 def coarse_to_fine(
-    clouds: Sequence[Float[Array, "_ D"]],
-    weights: Sequence[Float[Array, " _"]],
+    supply: Supply,
     poses: Float[Array, "M D1 D1"],
     last: Level,
     runner: Runner,
@@ -236,18 +258,23 @@ def coarse_to_fine(
     more than such chance does, and the last poses are averaged. Clouds with more points than a level needs have the last
     word with several times as many.
     """
-    drawn = drawn_points(clouds, weights, last.points, runner.rng)
+    drawn = supply.drawn(last.points, runner.rng)
     start = best_start(drawn, poses, runner)
-    more = any(len(cloud) > last.points for cloud in clouds)
+    more = any(count > last.points for count in supply.counts)
 
     def chain(runner: Runner) -> list[Fit]:
         fits = [runner.fit(drawn, start.poses, last, history=start.history)]
         calm = 0
+        told(fits, calm)
         while calm < LINKS and len(fits) <= MOST_LINKS and fits[-1].status is not Status.STOPPED:
-            points = drawn_points(clouds, weights, last.points, runner.rng) if more else drawn
+            points = supply.drawn(last.points, runner.rng) if more else drawn
             fits.append(runner.fit(points, fits[-1].poses, replace(last, iterations=AGAIN), history=fits[-1].history))
             calm = calm + 1 if apart(fits[-2], fits[-1], runner.constraints) < SAME else 0
+            told(fits, calm)
         return fits
+
+    def told(fits: list[Fit], calm: int) -> None:
+        runner.on_progress(TRIED + (REPEATED - TRIED) * len(fits) / (len(fits) + LINKS - calm))
 
     chains = runner.map([chain] * CHAINS)
     best = max(chains, key=lambda fits: runner.value(fits[-1]))
@@ -256,7 +283,7 @@ def coarse_to_fine(
         ends = [best[-1].poses]
     poses = averaged(ends, runner.constraints.gauge_free)
     if more:
-        many = drawn_points(clouds, weights, MORE * last.points, runner.rng)
+        many = supply.drawn(MORE * last.points, runner.rng)
         end = runner.fit(many, poses, replace(last, iterations=AGAIN), history=best[-1].history)
     else:
         end = runner.fit(drawn, poses, replace(last, iterations=0), history=best[-1].history)
@@ -267,7 +294,7 @@ def coarse_to_fine(
     return replace(end, status=status)
 
 
-def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
+def best_start(clouds: Place[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
     """Try first phases of different reach on few points, and keep the one whose model explains the clouds best."""
     few = fewer(clouds, max(FIRST.points, -(-ENOUGH // len(clouds))), runner.rng)
 
@@ -276,10 +303,11 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
         return lambda runner: runner.fit(few, poses, level, deviation=deviation)
 
     fits = runner.map([first(deviation) for deviation in DEVIATIONS])
-    for level in TRIALS:
+    for done, level in enumerate(TRIALS, 1):
+        runner.on_progress(TRIED * done / (1 + len(TRIALS)))
         some = fewer(clouds, level.points, runner.rng)
 
-        def trial(fit: Fit, level: Level = level, some: list[Cloud] = some) -> Callable[[Runner], Fit]:
+        def trial(fit: Fit, level: Level = level, some: Place[Cloud] = some) -> Callable[[Runner], Fit]:
             return lambda runner: runner.fit(some, fit.poses, level, history=fit.history)
 
         fits = runner.map([trial(fit) for fit in fits])
@@ -287,6 +315,7 @@ def best_start(clouds: Sequence[Cloud], poses: Float[Array, "M D1 D1"], runner: 
             (fit.log_likelihood.sum() + runner.log_prior(fit.poses, fit.mixture)) / fit.moments.points.sum() for fit in fits
         ]
         fits = [fits[i] for i in np.argsort(values)[::-1] if values[i] > max(values) - HOPELESS]
+    runner.on_progress(TRIED)
     return fits[0]
 
 
@@ -306,24 +335,47 @@ def averaged(results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool) -> Fl
     return geometry.exp(twists.mean(0)) @ results[0]
 
 
-def drawn_points(
-    clouds: Sequence[Float[Array, "_ D"]], weights: Sequence[Float[Array, " _"]], count: int, rng: np.random.Generator
-) -> list[Cloud]:
-    """At most `count` random points of each cloud, free of noise where the cloud itself can tell."""
-    drawn = []
-    for cloud, weight in zip(clouds, weights, strict=True):
-        i = chosen(len(cloud), count, rng)
-        points, independent = surface.flattened(cloud[i])
-        drawn.append(Cloud.of(points, weight[i], independent))
-    return drawn
+def sampled(clouds: Place[Cloud], poses: Float[Array, "M D1 D1"], most: int) -> Float[Array, "N D"]:
+    """The points of all clouds in the common frame; of more than `most`, some, evenly out of the order of each cloud."""
+    sizes = clouds.each(len)
+    every = -(-sum(sizes) // most)
+    rows = [slice(-first % every, None, every) for first in np.cumsum([0, *sizes[:-1]]).tolist()]
+    return np.concatenate(clouds.each(_moved, rows, list(poses)))
 
 
-def fewer(clouds: Sequence[Cloud], count: int, rng: np.random.Generator) -> list[Cloud]:
+def fewer(clouds: Place[Cloud], count: int, rng: np.random.Generator) -> Place[Cloud]:
     """At most `count` random points of each cloud, in the same kd order."""
-    rows = [np.ascontiguousarray(cloud.rows[:, chosen(len(cloud), count, rng)]) for cloud in clouds]
-    return [replace(cloud, rows=r, order=np.arange(r.shape[1])) for r, cloud in zip(rows, clouds, strict=True)]
+    return clouds.keep(some_of, [chosen(available, count, rng) for available in clouds.each(len)])
 
 
-def chosen(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"]:
-    """At most `count` indices, sorted."""
-    return np.arange(available) if available <= count else np.sort(rng.choice(available, count, replace=False))
+def chosen(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"] | slice:
+    """At most `count` rows, in their order."""
+    return slice(None) if available <= count else np.sort(rng.choice(available, count, replace=False))
+
+
+# What is done where the clouds are.
+
+
+def _drawn(cloud: Source, rows: Rows, frame: Frames) -> Cloud:
+    some = cloud.counted().take(rows)
+    return prepared(frame.enter([some.points])[0], some.weights)
+
+
+def prepared(points: Float[Array, "N D"], weights: Float[Array, " N"] | None) -> Cloud:
+    """Points as a level wants them: free of noise where they themselves can tell, and in order."""
+    flat, independent = surface.flattened(points)
+    return Cloud.of(flat, weights, independent)
+
+
+def some_of(cloud: Cloud, rows: Rows) -> Cloud:
+    """Some points of a cloud, in the same kd order."""
+    kept = np.ascontiguousarray(cloud.rows[:, rows])
+    return replace(cloud, rows=kept, order=np.arange(kept.shape[1]))
+
+
+def _moved(cloud: Cloud, rows: slice, pose: Float[Array, "D1 D1"]) -> Float[Array, "N D"]:
+    return geometry.transform(pose, cloud.points[rows])
+
+
+def _independent(cloud: Cloud) -> float:
+    return cloud.independent

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from coframe import geometry, kernels
 from coframe.arrays import Array
+from coframe.clouds import InputError
 from coframe.estep import TOLERANCE, Cloud, Components
 from coframe.mixture import Mixture
 from coframe.moments import Moments
@@ -36,6 +38,24 @@ class Assignment:
     label: Int[Array, " N"]  # the most probable component, -1 for the uniform class
 
 
+@dataclass(frozen=True)
+class Dask:
+    """The workers of a Dask cluster; see `dask`."""
+
+    client: Any
+
+
+def dask(client: Any) -> Dask:
+    """For `register(clouds, sweep=dask(client))`: the workers of a `distributed.Client` do all that is done with points.
+
+    Workers read files themselves, under the same paths as here; arrays are sent to them once. Each needs coframe in the same
+    version. Connect the client with `direct_to_workers=True` where it can reach the workers: sums then bypass the scheduler.
+    """
+    if not all(hasattr(client, name) for name in ("submit", "gather", "nthreads")):
+        raise InputError(f"sweep: expected a client of dask.distributed, found {type(client).__name__}")
+    return Dask(client)
+
+
 class Sweep:
     """All clouds on this machine's threads. `pairs` counts the point-component pairs that the last sweep evaluated."""
 
@@ -46,14 +66,16 @@ class Sweep:
         threads: int | None = None,
         dtype: DTypeLike = np.float64,
         tolerance: float | None = TOLERANCE,
+        total: int | None = None,
     ) -> None:
+        """`total`: points of all clouds, where these are some of them; pieces are cut as in a sweep over all."""
         self.clouds = list(clouds)
         self.threads = available_cores() if threads is None else threads
         self.dtype = np.dtype(dtype)
         self.tolerance = tolerance or -1.0  # the kernel's word for "skip nothing"
         self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
         self.pairs = 0
-        size = max(SMALLEST_TASK, -(-sum(map(len, self.clouds)) // TASKS))
+        size = max(SMALLEST_TASK, -(-(sum(map(len, self.clouds)) if total is None else total) // TASKS))
         self._tasks = [(j, start, stop) for j, cloud in enumerate(self.clouds) for start, stop in _pieces(len(cloud), size)]
         self._sums = np.empty((0, 0, 0))  # kept between sweeps: fresh pages cost more than the sums
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from coframe.cli.app import Output, Seed, Threads, console
-from coframe.cli.show import progress, write_report
+from coframe.cli.app import Output, Quiet, Seed, Threads, console, say, writable
+from coframe.cli.show import failed, store
+from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
     from coframe import Registration, simulate
@@ -23,26 +24,32 @@ def demo(
     noise: Annotated[float, typer.Option(help="Signal-to-noise ratio of the points, in dB.")] = 45.0,
     seed: Seed = 0,
     threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Simulate scans of a known shape, register them, and compare with the truth.
+    """Register a simulated scene, and compare with the truth.
+
+    The shape is scanned from all sides; every scan lies in a frame of its own.
 
     Example:  coframe demo --views 8 --outliers 0.2 -o demo
     """
     import numpy as np
 
-    from coframe import Options, register, simulate
+    from coframe import Options, geometry, register, simulate
 
     begun = time.perf_counter()
+    writable(output)
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
     scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
-    with progress(quiet=False) as (on_iteration, on_pair):
-        chosen = Options(seed=seed, threads=threads)
-        result = register(scene.clouds, options=chosen, on_iteration=on_iteration, on_pair=on_pair)
-    result.save(output)
-    write_report(output, result, chosen, None, begun)
-    console.print(_demo_table(result, scene))
-    console.print(f"Wrote poses.json, merged.ply, model.ply, state.npz and report.html to {output}/")
+    chosen = Options(seed=seed, threads=threads)
+    with watching(quiet) as watch:
+        result = register(scene.clouds, options=chosen, **watch.callbacks)
+    written = store(output, result, chosen, geometry.identity(views, 3), begun, report=True)
+    if not quiet:
+        console.print(_demo_table(result, scene))
+        say(f"wrote {', '.join(written)} to {output}/")
+    if failed(result):
+        raise typer.Exit(1)
 
 
 def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
@@ -53,15 +60,15 @@ def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
     for heading in ("points", "rotation error", "verdict", "outliers", "found", "false alarms"):
         table.add_column(heading, justify="right")
     for j, (keep, true) in enumerate(zip(result.inliers(), scene.outliers, strict=True)):
-        found, false_alarms = (~keep & true).sum(), (~keep & ~true).sum()
+        found, false_alarms = int((~keep & true).sum()), int((~keep & ~true).sum())
         table.add_row(
             str(j),
             str(len(keep)),
             "reference" if j == 0 else f"{errors[j]:.3f} deg",
             result.verdicts[j].verdict,
             str(true.sum()),
-            _share(found, true.sum()),
-            _share(false_alarms, (~true).sum()),
+            _share(found, int(true.sum())),
+            _share(false_alarms, int((~true).sum())),
         )
     return table
 

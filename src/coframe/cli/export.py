@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from coframe.cli.app import AsJson, Quiet, say, say_json
+
 EXPORTS = "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d. Points: e57, ply, pcd, las, laz, xyz, csv, npy, aligned."
 
 
@@ -14,21 +16,27 @@ def export(
     to: Annotated[str, typer.Option(help=EXPORTS)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File or folder to write. Default: one in DIR.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Leave the outliers out.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a result for other programs.
 
     Examples:
 
-    coframe export out --to mlp -o scans.mlp     for MeshLab
+    coframe export out --to mlp -o scans.mlp         # for MeshLab
 
-    coframe export out --to matrix -o matrices   for CloudCompare
+    coframe export out --to matrix -o matrices       # for CloudCompare
 
-    coframe export out --to aligned -o aligned   every input in its own format
+    coframe export out --to aligned -o aligned       # copies of the inputs
 
-    coframe export out --to laz --clean -o all.laz
+    coframe export out --to xyz --clean -o all.xyz   # one, without outliers
     """
     import coframe
     from coframe.export import export as write
 
-    for path in write(coframe.load(folder), to, folder, output, clean=clean):
-        print(path)
+    paths = write(coframe.load(folder), to, folder, output, clean=clean)
+    if as_json:
+        say_json({"written": [str(path) for path in paths]})
+    elif not quiet:
+        for path in paths:
+            say(path)

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT
 """`coframe extend`."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coframe.cli.app import Quiet, Seed, Threads, console
-from coframe.cli.show import verdict_table
+from coframe.cli.app import AsJson, Quiet, Seed, Threads, WithReport, console, say, say_json, writable
+from coframe.cli.show import as_told, failed, store, verdict_table
 
 
 def extend(
-    folder: Annotated[Path, typer.Argument(help="Folder with a result of register or extend.")],
-    files: Annotated[list[Path], typer.Argument(help="One or more clouds to add, in this order.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with a result of register or extend.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="One or more clouds to add, in this order.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the result. Default: the same.")] = None,
     start: Annotated[
         str, typer.Option(help="Where a cloud starts: previous, velocity, or match (from anywhere).")
@@ -20,16 +21,25 @@ def extend(
     poses: Annotated[Path | None, typer.Option(help="Start poses, matched by file name.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    report: WithReport = True,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add clouds to a registration; the ones already there stay where they are.
+    """Add clouds to a result; the others stay where they are.
 
-    Example:  coframe extend out scans/new.ply --start match
+    Examples:
+
+    coframe extend out new.ply -o more
+
+    coframe extend out new.ply --start match
     """
     import coframe
     from coframe.clouds import InputError
     from coframe.io import poses as pose_files
 
+    begun = time.perf_counter()
+    target = output or folder
+    writable(target)
     result = coframe.load(folder)
     before = len(result.clouds)
     known = pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
@@ -38,9 +48,11 @@ def extend(
         if path.stem in result.names:
             raise InputError(f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there")
         result = coframe.extend(result, path, pose, options=options)
-    result.save(output or folder)
-    if not quiet:
+    written = store(target, result, options, None, begun, report=report)
+    if as_json:
+        say_json(as_told(target, written, begun))
+    elif not quiet:
         console.print(verdict_table(result))
-        console.print(f"added {len(files)} to {before} clouds; wrote {output or folder}/")
-    if any(verdict.verdict == "failed" for verdict in result.verdicts[before:]):
+        say(f"added {len(files)} to {before} clouds; wrote {', '.join(written)} to {target}/")
+    if failed(result, before):
         raise typer.Exit(1)

@@ -6,11 +6,16 @@ from typing import Annotated
 
 import typer
 
-from coframe.cli.app import Quiet, console
+from coframe.cli.app import Quiet, say
 
 
-def report(folder: Annotated[Path, typer.Argument(help="Folder that `coframe register` wrote.")], quiet: Quiet = False) -> None:
-    """Make the report of a result again: report.html, one page that needs nothing else.
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a result.")],
+    quiet: Quiet = False,
+) -> None:
+    """Make the report of a result again.
+
+    It is report.html in the same folder: one page that needs nothing else, not even a network.
 
     Example:  coframe report out
     """
@@ -22,4 +27,4 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder that `coframe reg
     known = run.load(folder, result.poses.shape)
     path = reports.write(result, folder / "report.html", run=known, colours=reports.stored_colours(folder, result))
     if not quiet:
-        console.print(f"Wrote {path}")
+        say(f"wrote {path}")

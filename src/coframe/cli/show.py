@@ -1,63 +1,63 @@
 # SPDX-License-Identifier: MIT
-"""What commands show and write alike: a progress line, the table of verdicts, the report."""
+"""What commands show and write alike: the table of verdicts, the report, the object of --json."""
 
+import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.markup import escape
 from rich.table import Table
 
-from coframe.cli.app import console
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coframe import Iteration, Options, Registration
+    from coframe import Options, Registration
     from coframe.arrays import Array
 
-
-@contextmanager
-def progress(quiet: bool) -> "Iterator[tuple[Callable[[Iteration], None], Callable[[int, int], None]]]":
-    """A line that shows where the run is; callbacks move it, for iterations and for pairs."""
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-        task, done = progress.add_task("reading the scene"), 0
-
-        def show(iteration: "Iteration") -> None:
-            nonlocal done
-            done += 1
-            text = f"iteration {done}: log-likelihood {iteration.log_likelihood:.5g}, largest step {iteration.step:.1e}"
-            progress.update(task, description=text)
-
-        def show_pair(pair: int, pairs: int) -> None:
-            progress.update(task, description=f"matching: pair {pair} of {pairs}")
-
-        yield show, show_pair
+COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 
 
 def verdict_table(result: "Registration") -> Table:
-    table = Table("cloud", "points", "verdict", "overlap", "residual", "reason")
-    for name, cloud, verdict in zip(result.names, result.clouds, result.verdicts, strict=True):
-        figures = f"{verdict.overlap:.0%}", f"{verdict.residual:.3g}"
-        reason = "" if verdict.verdict == "aligned" else verdict.reason
-        table.add_row(name, str(len(cloud)), verdict.verdict, *figures, reason)
+    """A row per cloud; reasons only where something is wrong."""
+    table = Table("cloud")
+    for heading in ("points", "verdict", "overlap", "residual"):
+        table.add_column(heading, justify="left" if heading == "verdict" else "right")
+    troubled = [verdict.verdict != "aligned" for verdict in result.verdicts]
+    if any(troubled):
+        table.add_column("reason")
+    for name, count, verdict, trouble in zip(result.names, result.counts, result.verdicts, troubled, strict=True):
+        colour = COLOURS[verdict.verdict]
+        row = [escape(name), str(count), f"[{colour}]{verdict.verdict}[/]", f"{verdict.overlap:.0%}"]
+        table.add_row(*row, f"{verdict.residual:.3g}", *([escape(verdict.reason)] if trouble else []))
     return table
 
 
-def write_report(folder: Path, result: "Registration", options: "Options", start: "Array | None", begun: float) -> None:
-    """report.html, and run.json with what the result itself does not know. Without start poses, clouds start as they lie."""
+def failed(result: "Registration", first: int = 0) -> bool:
+    """Whether a cloud failed, of those from `first` on."""
+    return any(verdict.verdict == "failed" for verdict in result.verdicts[first:])
+
+
+def store(
+    folder: Path, result: "Registration", options: "Options", start: "Array | None", begun: float, *, report: bool
+) -> list[str]:
+    """Write a result with its run.json, which says how it came about, and the report if wanted; returns the files' names."""
     from dataclasses import asdict
 
-    from coframe import geometry
     from coframe import report as reports
 
-    start = geometry.identity(len(result.poses), result.mixture.dimension) if start is None else start
+    result.save(folder)
     command = shlex.join(["coframe", *sys.argv[1:]])
     run = reports.Run(command, asdict(options), seconds=time.perf_counter() - begun, start=start)
     run.save(folder)
-    reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
+    if report:
+        reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
+    parts = sorted(path.name for path in folder.glob("merged-*.ply"))
+    merged = [f"{parts[0]} to {parts[-1]}"] if parts and result.sizes else ["merged.ply"]
+    return ["poses.json", *merged, "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]
+
+
+def as_told(folder: Path, written: list[str], begun: float) -> dict[str, Any]:
+    """The object of --json: poses.json, how long it took, and what was written."""
+    content: dict[str, Any] = json.loads((folder / "poses.json").read_text(encoding="utf-8"))
+    return content | {"seconds": round(time.perf_counter() - begun, 3), "written": [str(folder / name) for name in written]}

@@ -152,15 +152,22 @@ def open_all(
     Scans are called as their files are, without suffix; where that is not enough to tell them apart, with as much of the path,
     and the scan's own name, as it takes.
     """
-    scans: list[Scan] = []
-    files: list[Path] = []
-    for path in expand(arguments):
-        several = read_all(path, samples=samples, intrinsics=intrinsics)
-        named = [path.stem] if len(several) == 1 else [f"{path.stem}/{scan.name}" for scan in several]
-        scans += [replace(scan.measured(), name=name) for scan, name in zip(several, named, strict=True)]
-        files += [path] * len(several)
-    names = distinct([scan.name for scan in scans], files)
-    return [replace(scan, name=name) for scan, name in zip(scans, names, strict=True)], files
+    paths = expand(arguments)
+    found = [read_all(path, samples=samples, intrinsics=intrinsics) for path in paths]
+    names, files = titles(paths, [[scan.name for scan in scans] for scans in found])
+    measured = [scan.measured() for scans in found for scan in scans]
+    return [replace(scan, name=name) for scan, name in zip(measured, names, strict=True)], files
+
+
+def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[str], list[Path]]:
+    """What to call the scans of each file, given their own names, and the file of each."""
+    files = [path for path, several in zip(paths, names, strict=True) for _ in several]
+    own = [
+        path.stem if len(several) == 1 else f"{path.stem}/{name}"
+        for path, several in zip(paths, names, strict=True)
+        for name in several
+    ]
+    return distinct(own, files), files
 
 
 def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Writing so that a file is whole or absent and stays in its folder; libraries that may be absent, and what they throw."""
 
+import errno
 import os
 import re
 import tempfile
@@ -22,7 +23,10 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     ...     temporary.write_text("{}")
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise _of(path, error) from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -31,8 +35,17 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, name):
+            raise _of(path, error) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _of(path: Path, error: OSError) -> OSError:
+    """The same error with the name that the user knows."""
+    return OSError(error.errno or errno.EIO, error.strerror or str(error), str(path))
 
 
 def _umask() -> int:

@@ -31,7 +31,7 @@ def write(path: str | os.PathLike[str], points: Float[Array, "N D"], **columns: 
     N, D = points.shape
     coordinates = np.zeros((N, 3))
     coordinates[:, :D] = points
-    dtype = [(axis, "f8") for axis in "xyz"] + [(name, _written(column.dtype)) for name, column in columns.items()]
+    dtype = [(axis, "f8") for axis in "xyz"] + [(name, written_type(column.dtype)) for name, column in columns.items()]
     vertices = np.empty(N, dtype)
     for axis, values in zip("xyz", coordinates.T, strict=True):
         vertices[axis] = values
@@ -47,7 +47,7 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     write(path, scan.points, **columns)
 
 
-def _written(dtype: np.dtype) -> str:
+def written_type(dtype: np.dtype) -> str:
     """The PLY type for a column: 64-bit integers and booleans have none."""
     if dtype.kind == "b":
         return "u1"

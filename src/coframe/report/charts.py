@@ -60,6 +60,29 @@ def histogram(
     return _svg(body, f"Histogram of {label}")
 
 
+def dots(names: Sequence[str], values: Sequence[float | None], *, label: str) -> str:
+    """One dot a name on a logarithmic axis, the names from top to bottom; what is not above zero has no dot."""
+    known = [math.log10(v) for v in values if v is not None and v > 0]
+    low, high = _padded(min(known), max(known))
+    left, row = LEFT + 50.0, 18.0
+    floor = TOP + row * len(names)
+    x_of = _scale(low, high, left, WIDTH - RIGHT - 50.0)
+    body = ""
+    for place, mark in _log_marks(low, high):
+        body += f'<line class="grid" x1="{x_of(place):.1f}" x2="{x_of(place):.1f}" y1="{TOP:g}" y2="{floor:g}"/>'
+        body += f'<text x="{x_of(place):.1f}" y="{floor + 17:g}" text-anchor="middle">{mark}</text>'
+    for i, (each, value) in enumerate(zip(names, values, strict=True)):
+        y = TOP + row * (i + 0.5)
+        body += f'<text class="note" x="{left - 7:g}" y="{y + 4:.1f}" text-anchor="end">{text(each)}</text>'
+        if value is not None and value > 0:
+            x = x_of(math.log10(value))
+            body += f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
+            body += f'<text x="{x + 8:.1f}" y="{y + 4:.1f}">{value:.3g}</text>'
+    middle = (left + WIDTH - RIGHT) / 2
+    body += f'<text class="label" x="{middle:g}" y="{floor + 34:g}" text-anchor="middle">{text(label)}</text>'
+    return _svg(body, f"{label}, by method", height=floor + BOTTOM)
+
+
 def ticks(low: float, high: float, count: int) -> list[float]:
     """About `count` round numbers between low and high."""
     rough = (high - low) / max(count, 1)
@@ -70,8 +93,8 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def _svg(body: str, description: str, attributes: str = "") -> str:
-    view = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" data-left="{LEFT:g}" data-right="{WIDTH - RIGHT:g}"'
+def _svg(body: str, description: str, attributes: str = "", height: float = HEIGHT) -> str:
+    view = f'viewBox="0 0 {WIDTH:g} {height:g}" data-left="{LEFT:g}" data-right="{WIDTH - RIGHT:g}"'
     return f'<svg class="chart" role="img" aria-label="{text(description)}" {view} {attributes}>{body}</svg>'
 
 

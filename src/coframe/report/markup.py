@@ -59,11 +59,10 @@ def png(image: UInt8[Array, "H W 3"]) -> str:
 
 
 def lengths(values: Sequence[float] | Float[Array, " n"], digits: int = 3) -> list[str]:
-    """Numbers of one column with the same number of decimals, `digits` of them significant in the median one."""
+    """Numbers of one column with the same decimals, `digits` of them significant in the median one; 73.9e-6, not 0.0000739."""
     finite = [abs(v) for v in values if math.isfinite(v) and v]
     typical = float(np.median(finite)) if finite else 1.0
     power = math.floor(math.log10(typical))
-    if not -7 < power < 7:
-        return [f"{v:.{digits - 1}e}" if math.isfinite(v) else "unknown" for v in values]
-    decimals = max(0, digits - 1 - power)
-    return [f"{v:.{decimals}f}" if math.isfinite(v) else "unknown" for v in values]
+    exponent = 0 if -4 < power < 7 else 3 * (power // 3)
+    decimals, after = max(0, digits - 1 - power + exponent), f"e{exponent}" if exponent else ""
+    return [f"{v / 10.0**exponent:.{decimals}f}{after}" if math.isfinite(v) else "unknown" for v in values]

@@ -89,6 +89,11 @@ def html(
 
 def stored_colours(folder: str | os.PathLike[str], result: Registration) -> list[UInt8[Array, "_ 3"]] | None:
     """The clouds' own colours, where the merged.ply of a result folder has them."""
+    if result.sizes:  # the folder has more points than the result
+        channels = ("red", "green", "blue")
+        if not all(set(channels) <= set(each) for each in result.attributes):
+            return None
+        return [np.stack([each[channel] for channel in channels], 1) for each in result.attributes]
     vertices = ply.read(Path(folder) / "merged.ply")
     if not {"red", "green", "blue"} <= set(vertices.dtype.names or ()):
         return None
@@ -127,7 +132,7 @@ def _summary(result: Registration, run: Run, outliers: float) -> str:
     residuals = [v.residual for v in result.verdicts]
     facts = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
-        (f"{sum(map(len, result.clouds)):,}".replace(",", "\N{NARROW NO-BREAK SPACE}"), "points"),
+        (f"{sum(result.counts):,}".replace(",", "\N{NARROW NO-BREAK SPACE}"), "points"),
         (lengths([float(np.median(residuals))])[0], "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
@@ -164,7 +169,7 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
         f"{MARKS[v.verdict]}</span></label>"
         for j, (cloud, v, colour) in enumerate(zip(result.names, result.verdicts, palette(len(result.names)), strict=True))
     )
-    total = sum(map(len, result.clouds))
+    total = sum(result.counts)
     note = f"{drawn.shown:,} of {total:,} points shown" if drawn.shown < total else f"all {total:,} points shown"
     values = {
         "before": "As the clouds lay at the start" if frames[0] == "start" else "After the first iteration",
@@ -184,13 +189,17 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
 def _convergence(result: Registration) -> str:
     if not result.history:
         return "<p>No iteration was run.</p>"
-    points = sum(map(len, result.clouds))
+    points = sum(result.counts)
     likelihood = np.array([step.log_likelihood for step in result.history]) / points
     steps = np.array([step.step for step in result.history])
-    return (
+    climb = (
         f"<figure>{charts.curve(likelihood, label='log-likelihood per point', across='iteration')}<figcaption>A jump marks a "
         "new level: another mixture, so another likelihood. Within a level it never falls. Click to see that iteration."
-        f"</figcaption></figure><figure>{charts.curve(steps, label='largest step', across='iteration', log=True)}"
+        "</figcaption></figure>"
+    )
+    return (
+        f"{climb if np.isfinite(likelihood).all() else ''}"  # methods of others have none
+        f"<figure>{charts.curve(steps, label='largest step', across='iteration', log=True)}"
         "<figcaption>The longest way of any cloud in an iteration, as a share of the scene's radius.</figcaption></figure>"
     )
 
@@ -233,7 +242,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
     centres = np.array([np.median(cloud, axis=0) for cloud in result.clouds])
     gaps = lengths([v.residual for v in result.verdicts] + [v.expected for v in result.verdicts])
     columns: list[tuple[str, str, list[str]]] = [
-        ("points", "", [str(len(cloud)) for cloud in result.clouds]),
+        ("points", "", [str(count) for count in result.counts]),
         ("overlap", "share of its points on surface that other clouds see too", [f"{v.overlap:.0%}" for v in result.verdicts]),
         ("explained", "share of its points that the model explains", [f"{v.inliers:.0%}" for v in result.verdicts]),
         ("gap", "to the other clouds along the surface normal, root mean square", gaps[: len(result.poses)]),

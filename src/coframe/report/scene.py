@@ -102,9 +102,13 @@ def _box(points: Float[Array, "N D"]) -> tuple[Float[Array, " D"], Float[Array, 
 def _frames(
     result: Registration, start: Float[Array, "M D1 D1"] | None, corners: Float[Array, "M C D"]
 ) -> tuple[list[Float[Array, "M D1 D1"]], list[str]]:
-    """Poses from the start to the result in one gauge, and what each frame is called; few enough to fit in."""
+    """Poses from the start to the result in one gauge, and what each frame is called; few enough to fit in.
+
+    Clouds that joined after an iteration (`extend`) lie in their place all the time.
+    """
     frames = [] if start is None else [(start, "start")]
-    frames += [(step.poses, f"iteration {i}") for i, step in enumerate(result.history, 1)]
+    histories = [np.concatenate([step.poses, result.poses[len(step.poses) :]]) for step in result.history]
+    frames += [(poses, f"iteration {i}") for i, poses in enumerate(histories, 1)]
     if len(frames) > (most := max(2, POSES // len(result.poses))):
         frames = [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]
     poses = [figures.same_gauge(each, result, corners) for each, _ in frames]
@@ -136,7 +140,7 @@ def _model(result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[A
         means = mstep.means(pooled)
         covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
     values, axes = np.linalg.eigh(covariances)
-    values = np.sqrt(np.maximum(values, 1e-6 * values[:, -1:]))
+    values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0.0)))  # a single point has no width
     root = np.zeros((len(means), 3, 3))
     root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
     root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)

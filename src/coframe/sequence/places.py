@@ -13,8 +13,10 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.arrays import Array
+from coframe.clouds import Summary
 from coframe.sequence import backend
 from coframe.sequence.backend import Keyframe
+from coframe.source import Loaded
 from coframe.start import features, graph, match
 from coframe.start.features import Scan
 from coframe.start.match import Solver
@@ -40,10 +42,10 @@ class Place:
     @classmethod
     def of(cls, keyframes: Sequence[Keyframe], members: Sequence[int], unit: float) -> "Place":
         """What these members of the list have seen, in their common frame."""
-        points = np.concatenate([keyframes[i].points for i in members])
-        centre, side = np.median(points, axis=0), SIDE * unit
-        scan = Scan.of(features.thinned(points - centre, side) / side)
-        return cls(tuple(int(i) for i in members), centre, scan, side)
+        cloud, side = Loaded(np.concatenate([keyframes[i].points for i in members])), SIDE * unit
+        summary = Summary.of(cloud)
+        scan = Scan.of(features.thinned(cloud, summary, side) / side)
+        return cls(tuple(int(i) for i in members), summary.median, scan, side)
 
 
 def around(keyframes: Sequence[Keyframe], pose: Float[Array, "4 4"], unit: float) -> list[list[int]]:

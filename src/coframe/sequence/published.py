@@ -10,6 +10,7 @@ of the points, held for the first iterations, as it advises.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -103,12 +104,12 @@ class BackEnd:
         """Algorithm 2 with the new set, then Algorithm 1 over the window."""
         options, model = self.options, self.model
         assert model is not None
-        given = {"gamma": options.gamma, "epsilon": options.epsilon, "threads": options.threads}
+        given: dict[str, Any] = {"gamma": options.gamma, "epsilon": options.epsilon, "threads": options.threads}
         inside = model.poses[-1] @ geometry.inverse(self.poses[-2]) @ start  # in the window's frame
         rejected = min(options.back_components // options.window, len(model.mixture), len(new.points))
         both = paper.integrate(model, new.points, inside, rejected=rejected, rng=self.rng, **given)
         poses, mixture = both.poses[-len(clouds) :], both.mixture
-        start_from = {"poses": poses, "variances": mixture.variances, "iterations": options.refinements}
+        start_from: dict[str, Any] = {"poses": poses, "variances": mixture.variances, "iterations": options.refinements}
         return paper.batch(clouds, mixture.means, **start_from, **given)
 
 
@@ -199,7 +200,7 @@ def joint_blocks(
         return list(poses)
     merged = []
     for b in range(block[-1] + 1):
-        inside = [geometry.transform(poses[i], sets[i].points) for i in np.flatnonzero(block == b)]
+        inside = [geometry.transform(poses[i], sets[i].points) for i in np.flatnonzero(block == b).tolist()]
         points = np.concatenate(inside)
         merged.append(points[rng.choice(len(points), min(options.front_components, len(points)), replace=False)])
     rest = geometry.identity(len(merged), 3)

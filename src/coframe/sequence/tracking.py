@@ -8,6 +8,7 @@ until it is found where it meets what was seen before (`places`).
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -278,7 +279,7 @@ class Tracker:
         last = self.keyframes[members[0]].pose
         own = Place.of(self.keyframes, members[-places.MEMBERS :].tolist(), self.unit)
         counts = np.bincount([keyframe.part for keyframe in self.keyframes])
-        with Solver() as solver:
+        with closing(Solver()) as solver:
             for other in np.argsort(-counts, kind="stable").tolist():
                 if other == self.part or counts[other] < FIRST:
                     continue
@@ -311,7 +312,7 @@ class Tracker:
         mixture = self._joint(near, 0)[1]
         rough, fine = Target.of(mixture, FAR_REACHES[:2], self.unit), Target.of(mixture, FAR_REACHES[1:], self.unit)
         cloud = self._merged(members)
-        (few,) = schedule.fewer([cloud], GLIMPSE, self.rng)
+        few = schedule.some_of(cloud, schedule.chosen(len(cloud), GLIMPSE, self.rng))
         back = geometry.inverse(last)
         starts = [last @ motion @ back for motion in self._motions()]
         hopes = sorted((place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained)
@@ -327,8 +328,7 @@ class Tracker:
         """Points of the latest of these key frames, in the frame of their part."""
         latest = [self.keyframes[i] for i in members[-places.MEMBERS :]]
         points = np.concatenate([keyframe.points for keyframe in latest])
-        (few,) = schedule.fewer([Cloud.of(points)], PART, self.rng)
-        return few
+        return Cloud.of(points[schedule.chosen(len(points), PART, self.rng)])
 
     def _refined(
         self, members: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]

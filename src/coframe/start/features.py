@@ -5,16 +5,19 @@ Lengths are in multiples of the spacing between these points, which is the same 
 descriptors are fast point feature histograms (Rusu et al., 2009): they do not change when the cloud is turned or moved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
 from coframe.arrays import Array
+from coframe.clouds import Summary
+from coframe.places import Place
+from coframe.source import Loaded, Source, median
 
 NORMAL_RADIUS = 3.0  # spacings: the patch a normal is fitted to
 FEATURE_RADIUS = 6.0  # spacings: the patch a descriptor describes
@@ -59,41 +62,70 @@ class Scan:
         return cls(points, normals, descriptors(points, normals, tree), tree, view(points, normals))
 
 
-def spacing(clouds: Sequence[Float[Array, "_ D"]], count: int) -> float:
+def spacing(clouds: Place[Source], summaries: Sequence[Summary], count: int) -> float:
     """The side of a grid of which the median cloud touches about `count` cells: a length that follows the clouds' units.
 
     Clouds that have fewer points than that give the side at which most of their points have a cell of their own.
     """
-    sizes = [float(np.median(np.linalg.norm(cloud, axis=1))) for cloud in clouds]
-    high = float(np.median(sizes))
+    high = float(np.median(clouds.each(reach, summaries)))
     low = high / 1000
-    wanted = min(count, 0.7 * float(np.median([len(cloud) for cloud in clouds])))
+    wanted = min(count, 0.7 * float(np.median([summary.count for summary in summaries])))
     for _ in range(12):
         middle = float(np.sqrt(low * high))
-        if np.median([_cells(cloud, middle)[1] for cloud in clouds]) > wanted:
+        if np.median(clouds.each(touched, summaries, shared=(middle,))) > wanted:
             low = middle
         else:
             high = middle
     return high
 
 
-def thinned(cloud: Float[Array, "N D"], side: float) -> Float[Array, "n D"]:
-    """The means of the points in each cell of a grid through the origin."""
-    cell, count = _cells(cloud, side)
-    mass = np.bincount(cell, minlength=count)
-    return np.stack([np.bincount(cell, axis, minlength=count) / mass for axis in cloud.T], 1)
+def reach(cloud: Source, summary: Summary) -> float:
+    """The median distance of a cloud's points from their median."""
+    counted = cloud.counted()
+
+    def distances() -> Iterator[Float[Array, " n"]]:
+        return (np.linalg.norm(block.points - summary.median, axis=1) for block in counted.blocks())
+
+    if isinstance(counted, Loaded):
+        return float(np.median(np.concatenate(list(distances()))))
+    return median(distances, summary.count)
 
 
-def _cells(cloud: Float[Array, "N D"], side: float) -> tuple[Array, int]:
-    """The cell of each point, and the number of cells."""
-    key = np.floor(cloud / side).astype(np.int64)
-    key -= key.min(0)
-    reach = key.max(0) + 1
+def touched(cloud: Source, summary: Summary, side: float) -> int:
+    """How many cells of a grid through its median a cloud touches."""
+    return len(_cells(cloud, summary, side))
+
+
+def thinned(cloud: Source, summary: Summary, side: float) -> Float[Array, "n D"]:
+    """The means of the points in each cell of a grid through the cloud's median, which is the origin of the result."""
+    cells = _cells(cloud, summary, side)
+    mass, sums = np.zeros(len(cells)), np.zeros((cloud.shape[1], len(cells)))
+    for block in cloud.counted().blocks():
+        cell = np.searchsorted(cells, _cell(block.points, summary, side))
+        np.add.at(mass, cell, 1)
+        for axis, total in zip((block.points - summary.median).T, sums, strict=True):
+            np.add.at(total, cell, axis)  # point by point: the sums do not depend on the blocks
+    return (sums / mass).T.copy()
+
+
+def _cells(cloud: Source, summary: Summary, side: float) -> Int[Array, " n"]:
+    """The numbers of the cells that a cloud touches, sorted."""
+    found = np.empty(0, np.int64)
+    for block in cloud.counted().blocks():
+        here = np.unique(_cell(block.points, summary, side))
+        found = np.union1d(found, here) if len(found) else here
+    return found
+
+
+def _cell(points: Float[Array, "N D"], summary: Summary, side: float) -> Int[Array, " N"]:
+    """The number of the cell of each point."""
+    low, high = (np.floor((corner - summary.median) / side).astype(np.int64) for corner in (summary.low, summary.high))
+    key = np.floor((points - summary.median) / side).astype(np.int64) - low
+    sides = high - low + 1
     flat = key[:, 0]
-    for axis in range(1, cloud.shape[1]):
-        flat = flat * reach[axis] + key[:, axis]
-    unique, index = np.unique(flat, return_inverse=True)
-    return index, len(unique)
+    for axis in range(1, points.shape[1]):
+        flat = flat * sides[axis] + key[:, axis]
+    return flat
 
 
 def fitted_normals(

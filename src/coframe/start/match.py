@@ -10,17 +10,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import InputError
+from coframe.journal import Journal, digest
+from coframe.places import Pair, Place
 from coframe.start import verify
 from coframe.start.features import Scan
 from coframe.start.verify import Evidence
@@ -32,7 +32,9 @@ MOST_PAIRS = 300  # up to this many, all pairs are tried
 WORDS = 200  # descriptors that stand for all, to compare clouds by
 ALIKE, IN_ORDER = 8, 3  # of many clouds, how many others each is tried with: those most alike, and those next in the list
 
-Pair = tuple[int, int]
+Motions = Float[Array, "H 4 4"]
+Propose = Callable[[Scan, Scan], list[Float[Array, "4 4"]] | None]
+_local = threading.local()
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,7 @@ class Solver:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Solver":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
@@ -128,49 +127,68 @@ def matched(a: Scan, b: Scan) -> tuple[Float[Array, "m 3"], Float[Array, "m 3"]]
 
 
 def edges(
-    scans: Sequence[Scan],
+    scans: Place[Scan],
     pairs: Sequence[Pair],
     *,
-    threads: int,
     known: Sequence[Float[Array, "4 4"] | None] | None = None,
-    propose: Callable[[Scan, Scan], list[Float[Array, "4 4"]]] | None = None,
+    propose: Propose | None = None,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> tuple[list[Edge], list[Pair]]:
     """Every pair matched and verified, and the pairs that the native matcher crashed on.
 
     `known` holds a motion for each pair that is to be verified beside those found; `propose` finds motions without descriptors.
-    The result does not depend on `threads`.
+    The result does not depend on where the scans are. Motions that the `journal` knows of are not sought again.
     """
     guesses = [None] * len(pairs) if known is None else known
-    solvers: list[Solver] = []
-    local, lock, done = threading.local(), threading.Lock(), 0
+    keys = _keys(scans, pairs) if journal is not None and propose is None else []
+    kept = [journal.recall(key) for key in keys] if journal is not None and keys else [None] * len(pairs)
+    done = 0
 
-    def edge(pair: Pair, guess: Float[Array, "4 4"] | None) -> Edge | None:
+    def heard(number: int, answer: tuple[Edge | None, Motions | None]) -> None:
         nonlocal done
-        a, b = scans[pair[0]], scans[pair[1]]
-        if propose is not None:
-            motions: list[Float[Array, "4 4"]] | None = propose(a, b)
-        else:
-            if not hasattr(local, "solver"):
-                local.solver = Solver()
-                with lock:
-                    solvers.append(local.solver)
-            motions = local.solver.motions(*matched(a, b))
-        tried = ([] if guess is None else [guess]) + (motions or [])
-        found_edge = weighed(a, b, pair, tried)
-        with lock:
-            done += 1
-            on_pair(done, len(pairs))
-        return None if motions is None and found_edge.best is verify.NOTHING else found_edge
+        done += 1
+        if journal is not None and keys and answer[1] is not None:
+            journal.remember(keys[number], answer[1])
+        on_pair(done, len(pairs))
 
-    try:
-        with ThreadPoolExecutor(max(1, threads)) as pool:
-            found = list(pool.map(edge, pairs, guesses))
-    finally:
-        for solver in solvers:
-            solver.close()
-    crashed = [pair for pair, edge_found in zip(pairs, found, strict=True) if edge_found is None]
-    return [edge_found for edge_found in found if edge_found is not None], crashed
+    columns = pairs, guesses, kept, [propose or _by_descriptors] * len(pairs)
+    found = scans.pairs(_edge, pairs, *columns, heard=heard)
+    crashed = [pair for pair, (edge, _) in zip(pairs, found, strict=True) if edge is None]
+    return [edge for edge, _ in found if edge is not None], crashed
+
+
+def _edge(
+    a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"] | None, motions: Motions | None, propose: Propose
+) -> tuple[Edge | None, Motions | None]:
+    """The edge of two scans, and the motions that were found or known. Where the native code died, there are none of these,
+    and without a guess that fits there is no edge either."""
+    if motions is None and (found := propose(a, b)) is not None:
+        motions = np.array(found).reshape(-1, 4, 4)
+    edge = weighed(a, b, pair, ([] if guess is None else [guess]) + ([] if motions is None else list(motions)))
+    return None if motions is None and edge.best is verify.NOTHING else edge, motions
+
+
+def _by_descriptors(a: Scan, b: Scan) -> list[Float[Array, "4 4"]] | None:
+    """Motions that the native matcher finds; every thread has a process of its own, which ends with it."""
+    if not hasattr(_local, "solver"):
+        _local.solver = Solver()
+    return _local.solver.motions(*matched(a, b))
+
+
+def _keys(scans: Place[Scan], pairs: Sequence[Pair]) -> list[Array]:
+    """What the motions of each pair depend on, in short."""
+    digests = scans.each(_digest)
+    return [np.array([digests[a], digests[b]]) for a, b in pairs]
+
+
+def _digest(scan: Scan) -> str:
+    return digest(scan.points, scan.descriptors)
+
+
+def as_it_lies(a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"]) -> Edge:
+    """The edge of two scans whose motion is known."""
+    return weighed(a, b, pair, [guess])
 
 
 def weighed(a: Scan, b: Scan, pair: Pair, motions: Sequence[Float[Array, "4 4"]]) -> Edge:
@@ -192,7 +210,7 @@ def _different(found: list[Evidence]) -> list[Evidence]:
     return kept
 
 
-def candidates(scans: Sequence[Scan], rng: np.random.Generator) -> list[Pair]:
+def candidates(scans: Place[Scan], rng: np.random.Generator) -> list[Pair]:
     """The pairs worth trying: all, or for many clouds those that look alike and those that follow each other."""
     M = len(scans)
     if M * (M - 1) // 2 <= MOST_PAIRS:
@@ -205,11 +223,17 @@ def candidates(scans: Sequence[Scan], rng: np.random.Generator) -> list[Pair]:
     return sorted(chosen)
 
 
-def alike(scans: Sequence[Scan], rng: np.random.Generator) -> Float[Array, "M M"]:
+def alike(scans: Place[Scan], rng: np.random.Generator) -> Float[Array, "M M"]:
     """How alike the surfaces of the clouds are: the cosine of their bags of words, rare words counting more."""
-    everything = np.concatenate([scan.descriptors[:: max(1, len(scan) // 500)] for scan in scans])
-    words = everything[rng.choice(len(everything), min(WORDS, len(everything)), replace=False)]
-    counts = np.array([np.bincount((scan.descriptors @ words.T).argmax(1), minlength=len(words)) for scan in scans], float)
+    ends = np.cumsum([len(range(0, size, _every(size))) for size in scans.each(len)])
+    drawn = rng.choice(int(ends[-1]), min(WORDS, int(ends[-1])), replace=False)
+    scan = np.searchsorted(ends, drawn, side="right")
+    rows = drawn - np.concatenate([[0], ends])[scan]
+    words = np.empty((len(drawn), 0))
+    for j, part in enumerate(scans.each(_descriptors, [rows[scan == j] for j in range(len(scans))])):
+        words = np.zeros((len(drawn), part.shape[1])) if j == 0 else words
+        words[scan == j] = part
+    counts = np.array(scans.each(_bag, shared=(words,)), float)
     share = counts / counts.sum(1, keepdims=True)
     rarity = np.log(len(scans) / np.maximum((counts > 0).sum(0), 1)) + 0.1
     bags = np.sqrt(share) * rarity
@@ -217,3 +241,16 @@ def alike(scans: Sequence[Scan], rng: np.random.Generator) -> Float[Array, "M M"
     likeness = bags @ bags.T
     np.fill_diagonal(likeness, -np.inf)
     return likeness
+
+
+def _every(size: int) -> int:
+    """One in how many descriptors of a scan may become a word."""
+    return max(1, size // 500)
+
+
+def _descriptors(scan: Scan, rows: Int[Array, " n"]) -> Float[Array, "n F"]:
+    return scan.descriptors[:: _every(len(scan))][rows]
+
+
+def _bag(scan: Scan, words: Float[Array, "W F"]) -> Int[Array, " W"]:
+    return np.bincount((scan.descriptors @ words.T).argmax(1), minlength=len(words))

@@ -6,7 +6,6 @@ pairs are matched. What cannot be told is said: groups that nothing connects, an
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,11 +13,15 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.arrays import Array
+from coframe.clouds import Summary
+from coframe.journal import Journal
+from coframe.places import Pair, Place
+from coframe.source import Source
 from coframe.start import features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import Scan
 from coframe.start.graph import Graph
-from coframe.start.match import Edge, Pair
+from coframe.start.match import Edge
 
 POINTS = {
     2: (120, 40),
@@ -49,21 +52,18 @@ class Start:
 class Prepared:
     """Scans, and how to get from their coordinates to the user's: v = centre + spacing u."""
 
-    scans: tuple[Scan, ...]
+    scans: Place[Scan]
     centres: Float[Array, "M 3"]
     spacing: float
     dimension: int = 3
 
     @classmethod
-    def of(cls, clouds: Sequence[Float[Array, "_ D"]], points: int, threads: int) -> "Prepared":
+    def of(cls, clouds: Place[Source], summaries: Sequence[Summary], points: int) -> "Prepared":
         """Thin the clouds out to a common spacing."""
-        D = clouds[0].shape[1]
-        centres = np.array([np.median(cloud, axis=0) for cloud in clouds])
-        centred = [cloud - centre for cloud, centre in zip(clouds, centres, strict=True)]
-        side = features.spacing(centred, points)
-        make = Scan.of if D == 3 else planar.embedded
-        with ThreadPoolExecutor(max(1, threads)) as pool:
-            scans = tuple(pool.map(lambda cloud: make(features.thinned(cloud, side) / side), centred))
+        D = len(summaries[0].median)
+        centres = np.array([summary.median for summary in summaries])
+        side = features.spacing(clouds, summaries, points)
+        scans = clouds.keep(_scan, summaries, shared=(side,))
         return cls(scans, np.pad(centres, ((0, 0), (0, 3 - D))), side, D)
 
     def enter(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 4 4"]:
@@ -84,18 +84,19 @@ class Prepared:
 
 
 def start(
-    clouds: Sequence[Float[Array, "_ D"]],
+    clouds: Place[Source],
+    summaries: Sequence[Summary],
     *,
     rng: np.random.Generator,
-    threads: int,
     look: bool = True,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> Start:
     """Where the clouds may lie. `look`: first see whether they lie in place already."""
     tried = 0
     best: Start | None = None
-    for points in POINTS[clouds[0].shape[1]]:
-        found = _attempted(clouds, points, rng, threads, look, on_pair)
+    for points in POINTS[len(summaries[0].median)]:
+        found = _attempted(Prepared.of(clouds, summaries, points), rng, look, on_pair, journal)
         tried += found.pairs
         if best is None or _certainty(found) > _certainty(best):
             best = found
@@ -111,24 +112,21 @@ def _certainty(found: Start) -> tuple[bool, int]:
 
 
 def _attempted(
-    clouds: Sequence[Float[Array, "_ D"]],
-    points: int,
+    prepared: Prepared,
     rng: np.random.Generator,
-    threads: int,
     look: bool,
     on_pair: Callable[[int, int], object],
+    journal: Journal | None,
 ) -> Start:
     """A start from scans of about so many points."""
-    M, D = len(clouds), clouds[0].shape[1]
-    prepared = Prepared.of(clouds, points, threads)
-    scans = list(prepared.scans)
+    scans, D = prepared.scans, prepared.dimension
+    M = len(scans)
     pairs = match.candidates(scans, rng)
     as_given = geometry.identity(M, D)
     lying = prepared.enter(as_given)
     guesses = [geometry.inverse(lying[b]) @ lying[a] for a, b in pairs]
     if look:
-        with ThreadPoolExecutor(max(1, threads)) as pool:
-            found = list(pool.map(lambda pair, guess: _as_it_lies(scans, pair, guess), pairs, guesses))
+        found = scans.pairs(match.as_it_lies, pairs, pairs, guesses)
         (settled, *_), sure = graph.decided(found, M)
         if len(settled.groups) == 1 and _in_place(settled, lying):
             doubts = _doubts(settled, sure, prepared)
@@ -137,11 +135,11 @@ def _attempted(
         match.available()
     propose = None if D == 3 else planar.motions
     known = guesses if look else None
-    edges, crashed = match.edges(scans, pairs, threads=threads, known=known, propose=propose, on_pair=on_pair)
+    edges, crashed = match.edges(scans, pairs, known=known, propose=propose, on_pair=on_pair, journal=journal)
     tried = len(pairs)
     graphs, sure = graph.decided(edges, M)
     if len(graphs[0].groups) > 1:
-        more, dead, extra = _between(scans, graphs[0], rng, threads, propose, on_pair)
+        scans, more, dead, extra = _between(scans, graphs[0], rng, propose, on_pair, journal)
         edges, crashed, tried = [*_without(edges, more), *more], [*crashed, *dead], tried + extra
         graphs, sure = graph.decided(edges, M)
     groups = graphs[0].groups
@@ -152,7 +150,7 @@ def _attempted(
         reason = "no other cloud could be matched with it; it was taken as it lies"
         doubts = tuple(Doubt(j, reason) for j in range(M))
         return Start((as_given,), (tuple(range(M)),), AS_THEY_LIE, tried, tuple(crashed), doubts)
-    prepared = replace(prepared, scans=tuple(scans))
+    prepared = replace(prepared, scans=scans)
     return Start(
         tuple(prepared.leave(each.poses) for each in graphs if each.groups == groups),
         groups,
@@ -187,22 +185,29 @@ def contradicted(begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[i
     whole[list(group)] = poses
     entered = begun.prepared.enter(whole)
     held, lost = np.zeros(M), np.zeros(M)
+    left: list[tuple[Edge, Float[Array, "4 4"]]] = []
     for edge in begun.graph.edges:
         if edge.first not in group:
             continue
         motion = geometry.inverse(entered[edge.second]) @ entered[edge.first]
-        ends = [edge.first, edge.second]
-        held[ends] += edge.best.weight
+        held[[edge.first, edge.second]] += edge.best.weight
         if verify.apart(motion, edge.best.motion) > verify.SAME:
-            a, b = begun.prepared.scans[edge.first], begun.prepared.scans[edge.second]
-            if verify.verify(a, b, motion).weight < LEFT * edge.best.weight:
-                lost[ends] += edge.best.weight
+            left.append((edge, motion))
+    pairs = [(edge.first, edge.second) for edge, _ in left]
+    for (edge, _), found in zip(left, begun.prepared.scans.pairs(verify.verify, pairs, [T for _, T in left]), strict=True):
+        if found.weight < LEFT * edge.best.weight:
+            lost[[edge.first, edge.second]] += edge.best.weight
     reason = "the fit has left the place where its pairs with other clouds were matched"
     return tuple(Doubt(int(j), reason) for j in np.flatnonzero(lost > 0.5 * held))
 
 
-def _as_it_lies(scans: Sequence[Scan], pair: Pair, guess: Float[Array, "4 4"]) -> Edge:
-    return match.weighed(scans[pair[0]], scans[pair[1]], pair, [guess])
+def _scan(cloud: Source, summary: Summary, side: float) -> Scan:
+    make = Scan.of if len(summary.median) == 3 else planar.embedded
+    return make(features.thinned(cloud, summary, side) / side)
+
+
+def _turned(scan: Scan, inside_out: bool) -> Scan:
+    return scan.flipped() if inside_out else scan
 
 
 def _without(edges: Sequence[Edge], others: Sequence[Edge]) -> list[Edge]:
@@ -211,16 +216,16 @@ def _without(edges: Sequence[Edge], others: Sequence[Edge]) -> list[Edge]:
 
 
 def _between(
-    scans: list[Scan],
+    scans: Place[Scan],
     settled: Graph,
     rng: np.random.Generator,
-    threads: int,
-    propose: Callable[[Scan, Scan], list[Float[Array, "4 4"]]] | None,
+    propose: match.Propose | None,
     on_pair: Callable[[int, int], object],
-) -> tuple[list[Edge], list[Pair], int]:
+    journal: Journal | None,
+) -> tuple[Place[Scan], list[Edge], list[Pair], int]:
     """Edges between the groups, found with the normals of one of the two turned inside out: their sides are a guess.
 
-    Scans of groups that are connected this way are turned in place. Groups are tried against the largest first.
+    Scans of groups that are connected this way stay turned. Groups are tried against the largest first.
     """
     found: list[Edge] = []
     crashed: list[Pair] = []
@@ -231,21 +236,20 @@ def _between(
     while waiting and progress:
         progress = False
         for group in list(waiting):
-            flipped = dict(zip(group, (scans[j].flipped() for j in group), strict=True))
-            both = [flipped.get(j, scan) for j, scan in enumerate(scans)]
+            both = scans.keep(_turned, [j in group for j in range(len(scans))])
             pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
             if len(pairs) > match.MOST_PAIRS:
                 pairs = [pairs[i] for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))]
-            more, dead = match.edges(both, pairs, threads=threads, propose=propose, on_pair=on_pair)
+            more, dead = match.edges(both, pairs, propose=propose, on_pair=on_pair, journal=journal)
             count, crashed = count + len(pairs), [*crashed, *dead]
             good = graph.unambiguous(more)
             if good:
                 found += good
                 main |= set(group)
                 waiting.remove(group)
-                scans[:] = both
+                scans = both
                 progress = True
-    return found, crashed, count
+    return scans, found, crashed, count
 
 
 def _doubts(settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepared) -> tuple[Doubt, ...]:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Iterative closest points (Besl and McKay 1992), and its trimmed form (Chetverikov, Stepanov and Krsek 2005)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
+
+from coframe import em, geometry
+from coframe.arrays import Array
+from coframe.baselines import runs
+from coframe.baselines.runs import Watch
+from coframe.clouds import InputError
+from coframe.result import Registration
+
+ITERATIONS = 100  # as many as the paper gives every method
+LEAST_OVERLAP = 0.4  # that trimming may find by itself (Chetverikov et al.)
+EXPONENT = 3  # 1 + lambda: how dear a smaller overlap is (lambda = 2, ibid.)
+CLOSE = 4.0  # times the lower quartile of the distances: where two surfaces are the same, nine of ten matches are closer
+
+# Distances to the matched points and their indices -> which matches count.
+Choice = Callable[[Float[Array, " N"], Int[Array, " N"]], Bool[Array, " N"]]
+
+
+def icp(
+    clouds: Iterable[Any],
+    poses: Float[Array, "M D1 D1"],
+    *,
+    iterations: int = ITERATIONS,
+    on_iteration: Watch = em.carry_on,
+) -> Registration:
+    """ICP of every cloud onto the first: each point is matched with the nearest one, wherever that is."""
+    return runs.run(partial(runs.one_versus_all, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+
+
+def sequential_icp(
+    clouds: Iterable[Any],
+    poses: Float[Array, "M D1 D1"],
+    *,
+    iterations: int = ITERATIONS,
+    on_iteration: Watch = em.carry_on,
+) -> Registration:
+    """ICP of every cloud onto the one before it; errors add up along the chain."""
+    return runs.run(partial(runs.sequential, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+
+
+def trimmed_icp(
+    clouds: Iterable[Any],
+    poses: Float[Array, "M D1 D1"],
+    *,
+    iterations: int = ITERATIONS,
+    overlap: float | None = None,
+    on_iteration: Watch = em.carry_on,
+) -> Registration:
+    """ICP of every cloud onto the first with the best matches only.
+
+    overlap: the share of matches that count, in (0, 1]; default: found anew in every iteration (see `best_overlap`).
+    """
+    if overlap is not None and not 0 < overlap <= 1:
+        raise InputError(f"overlap: expected a share above 0 and at most 1, found {overlap!r}")
+    solve = partial(runs.one_versus_all, partial(pairwise, choose=partial(trimmed, overlap=overlap)))
+    return runs.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+
+
+def everything(distance: Float[Array, " N"], nearest: Int[Array, " N"]) -> Bool[Array, " N"]:
+    """All matches count."""
+    return np.ones(len(distance), bool)
+
+
+def close(distance: Float[Array, " N"], nearest: Int[Array, " N"]) -> Bool[Array, " N"]:
+    """Matches that are not much farther than the nearest quarter."""
+    return np.asarray(distance <= CLOSE * np.quantile(distance, 0.25))
+
+
+def trimmed(distance: Float[Array, " N"], nearest: Int[Array, " N"], overlap: float | None = None) -> Bool[Array, " N"]:
+    """The nearest matches, as many as the share says."""
+    share = best_overlap(distance) if overlap is None else overlap
+    count = round(share * len(distance))
+    keep = np.zeros(len(distance), bool)
+    keep[np.argsort(distance, kind="stable")[:count]] = True
+    return keep
+
+
+def best_overlap(distance: Float[Array, " N"]) -> float:
+    """The share xi that minimises e(xi) / xi^(1 + lambda), e being the mean of the xi N smallest squared distances."""
+    squares = np.sort(distance) ** 2
+    count = np.arange(1, len(squares) + 1)
+    share = count / len(squares)
+    objective = np.cumsum(squares) / count / share**EXPONENT
+    objective[share < LEAST_OVERLAP] = np.inf
+    return float(share[np.argmin(objective)])
+
+
+def pairwise(
+    source: Float[Array, "N D"], target: Float[Array, "K D"], motion: Float[Array, "D1 D1"], *, choose: Choice = everything
+) -> Iterator[Float[Array, "D1 D1"]]:
+    """Match each point with the nearest one, move by least squares, again and again."""
+    tree = cKDTree(target)
+    while True:
+        motion = step(source, tree, motion, choose)[0]
+        yield motion
+
+
+def step(
+    source: Float[Array, "N D"], tree: cKDTree, motion: Float[Array, "D1 D1"], choose: Choice
+) -> tuple[Float[Array, "D1 D1"], int]:
+    """One iteration: the new motion, and how many matches it rests on."""
+    distance, nearest = tree.query(geometry.transform(motion, source))
+    keep = choose(distance, nearest)
+    if keep.sum() <= source.shape[1]:  # no motion follows from so few
+        return motion, 0
+    return geometry.procrustes(source[keep], tree.data[nearest[keep]], np.ones(int(keep.sum()))), int(keep.sum())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""The command line when things go wrong: one clear line, the right exit code, nothing half done. In processes of their own."""
+
+import ctypes
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coframe import simulate
+from coframe.io import ply
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, limits and pipes as POSIX has them")
+COMMAND = [sys.executable, "-m", "coframe"]
+# Runs one command line after the other in one process, each as `coframe` does, and says how each ended.
+DRIVER = """
+import contextlib, io, json, sys
+from coframe.cli import main
+for line in sys.stdin.read().splitlines():
+    out, err, sys.argv = io.StringIO(), io.StringIO(), ["coframe", *line.split()]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+        code = 0
+        try:
+            main()
+        except SystemExit as exit:
+            code = exit.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+BAD = {
+    "register scan0.ply missing.ply -o new": ["missing.ply", "found nothing"],
+    "register scan0.ply -o new": ["two clouds", "found 1"],
+    "register empty -o new": ["empty", "folder with clouds"],
+    "register scan0.ply notes.json -o new": ["notes.json", ".ply"],
+    "register scan*.ply --poses scan2.ply -o new": ["scan2.ply", "coframe-poses/1"],
+    "register scan*.ply --start nowhere -o new": ["nowhere", "match"],
+    "register scan*.ply --method paper --resume -o new": ["resume", "paper"],
+    "register scan*.ply -o file": ["file", "expected a folder to write to"],
+    "register scan*.ply -o file/new": ["file", "expected a folder to write to"],
+    "register scan*.ply -o locked/new": ["locked", "no permission"],
+    "demo -o locked/new": ["locked", "no permission"],
+    "export out --to ply -o locked/all.ply": ["locked/all.ply", "Permission denied"],
+    "export out --to nothing": ["nothing", "matrix"],
+    "export empty --to tum": ["empty", "state.npz"],
+    "report empty": ["empty", "state.npz"],
+    "extend out scan0.ply": ["scan0", "not in out yet"],
+    "extend out scan9.ply --start nowhere": ["scan9.ply", "found nothing"],
+    "extend absent scan0.ply": ["absent", "state.npz"],
+    "evaluate out --truth notes.json": ["notes.json", "expected poses"],
+    "evaluate empty --truth out/poses.json": ["empty/poses.json", "No such file"],
+    "track empty -o new": ["empty", "depth images"],
+}
+USAGE = {
+    "demo --views 1": "--views",
+    "nonsense": "nonsense",
+    "demo --points x": "--points",
+    "register --seed -1 a -o new": "--seed",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three scans, a result of them, and some things that are not what they should be."""
+    folder = tmp_path_factory.mktemp("failures")
+    scene = simulate.scene(3, 150, degrees=50.0, noise_db=50.0, rng=np.random.default_rng(1))
+    for j, cloud in enumerate(scene.clouds):
+        ply.write(folder / f"scan{j}.ply", cloud)
+    (folder / "file").write_text("no folder")
+    (folder / "empty").mkdir()
+    (folder / "locked").mkdir(mode=0o555)
+    (folder / "notes.json").write_text("{}")
+    scene_result = subprocess.run(
+        [*COMMAND, "register", "scan*.ply", "-q", "--no-report", "-o", "out"], cwd=folder, capture_output=True, check=False
+    )
+    assert (scene_result.returncode, scene_result.stderr) == (0, b"")
+    return folder
+
+
+def without_privileges() -> None:
+    """Root may write anywhere; tests that run as root give that up."""
+    drop, override = 24, 1  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+    ctypes.CDLL(None).prctl(drop, override, 0, 0, 0)
+
+
+def small_disk() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+
+def run(folder: Path, *arguments: str, prepare: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False, preexec_fn=prepare)
+
+
+def test_bad_input_is_one_line_and_2(folder: Path) -> None:
+    lines = "\n".join([*BAD, *USAGE])
+    command = [sys.executable, "-c", DRIVER]
+    done = subprocess.run(
+        command, cwd=folder, input=lines, capture_output=True, text=True, check=True, preexec_fn=without_privileges
+    )
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.stderr == ""
+    assert [(code, out) for code, out, _ in ends] == [(2, "")] * (len(BAD) + len(USAGE))
+    for (line, words), (_, _, told) in zip(BAD.items(), ends, strict=False):
+        assert told.startswith("coframe: "), line
+        assert told.count("\n") == 1, line
+        assert [word for word in words if word not in told] == [], line
+    for (line, word), (_, _, told) in zip(USAGE.items(), ends[len(BAD) :], strict=True):
+        assert word in told, line
+        assert "Traceback" not in told, line
+    assert not (folder / "new").exists()
+
+
+def test_a_full_disk_leaves_no_half_file(folder: Path) -> None:
+    done = run(folder, "export", "out", "--to", "ply", "-o", "all.ply", prepare=small_disk)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "coframe: all.ply: File too large\n")
+    assert not (folder / "all.ply").exists()
+    done = run(folder, "register", "scan*.ply", "-o", "full", prepare=small_disk)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("coframe: full/")
+    assert done.stderr.count("\n") == 1
+    assert not {path.name for path in (folder / "full").iterdir()} & {"merged.ply", "state.npz", "report.html"}
+
+
+def test_a_reader_that_leaves_changes_nothing(folder: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "export", "out", "--to", "matrix", "-o", "matrices"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert (process.stderr.read(), process.wait()) == (b"", 0)
+    process.stderr.close()
+    assert len(list((folder / "matrices").iterdir())) == 3
+
+
+def test_ctrl_c_while_reading_is_one_line_and_130(folder: Path, tmp_path: Path) -> None:
+    """Interrupted as soon as the line on the terminal says that files are read, which takes seconds for these."""
+    for name in "abc":
+        (tmp_path / f"{name}.xyz").write_text("1.5 2.25 3.125\n" * 1_500_000)
+    shown, terminal = pty.openpty()
+    process = subprocess.Popen([*COMMAND, "register", ".", "-o", "new"], cwd=tmp_path, stderr=terminal, start_new_session=True)
+    os.close(terminal)
+    text = b""
+    while b"reading" not in text:
+        text += os.read(shown, 1000)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(shown, 1000):
+            text += part
+    os.close(shown)
+    assert text.count(b"coframe: interrupted\r\n") == 1
+    assert b"Traceback" not in text
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""Help: it fits into a terminal, every command has a short line, and every example works when pasted."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import coframe
+from coframe import geometry, simulate
+from coframe.cli import app
+from coframe.io import ply
+from coframe.io import poses as pose_files
+
+COMMANDS = sorted(re.findall(r"^  (\w+)  ", CliRunner().invoke(app, ["--help"]).output.partition("Commands:")[2], re.MULTILINE))
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments], prog_name="coframe", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    assert result.exit_code == 0
+    return result.output
+
+
+def examples(command: str) -> list[str]:
+    """The lines of a help that are commands, without comments."""
+    lines = (line.partition("Example:")[2] or line for line in shown(command, "--help").splitlines())
+    return [line.partition("#")[0].strip() for line in lines if line.strip().startswith("coframe ")]
+
+
+def test_commands_are_listed_each_with_a_whole_line() -> None:
+    text = shown("--help")
+    assert {"register", "report", "export", "extend", "evaluate", "track", "demo", "doctor"} <= set(COMMANDS)
+    assert "..." not in text.partition("Commands:")[2]
+    assert shown("--version") == f"coframe {coframe.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_and_has_an_example(command: str) -> None:
+    assert max(map(len, shown(command, "--help").splitlines())) <= 80
+    assert examples(command)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples speak of."""
+    folder = tmp_path_factory.mktemp("examples")
+    clouds, poses = _scene()
+    (folder / "scans").mkdir()
+    names = [f"scan{j}" for j in range(3)]
+    for name, cloud in zip(names, clouds, strict=False):
+        ply.write(folder / "scans" / f"{name}.ply", cloud)
+    ply.write(folder / "new.ply", clouds[3])
+    pose_files.write(folder / "truth.json", [*names, "new"], poses)
+    pose_files.write(folder / "start.json", [*names, "new"], geometry.identity(4, 3))
+    (folder / "rgbd_dataset_freiburg1_desk").mkdir()
+    for j, cloud in enumerate(clouds):
+        ply.write(folder / "rgbd_dataset_freiburg1_desk" / f"{j}.ply", cloud)
+    return folder
+
+
+def _scene() -> tuple[list[np.ndarray], np.ndarray]:
+    scene = simulate.scene(4, 250, degrees=60.0, noise_db=50.0, rng=np.random.default_rng(1))
+    return list(scene.clouds), scene.poses
+
+
+# In a process of its own: there, nothing checks shapes, and all is fast. It runs one line after the other.
+DRIVER = """
+import shlex, sys
+from coframe.cli import main
+for line in sys.stdin.read().splitlines():
+    sys.argv = shlex.split(line)
+    try:
+        main()
+    except SystemExit as exit:
+        if exit.code:
+            sys.exit(f"{line}: {exit.code}")
+"""
+
+
+def test_every_example_works_when_pasted(scene: Path) -> None:
+    first = ["register", "export", "evaluate", "report", "extend"]  # extend changes the result that the others speak of
+    order = [*first, *(command for command in COMMANDS if command not in first)]
+    lines = [line for command in order for line in examples(command)]
+    assert len(lines) >= 15
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], cwd=scene, input="\n".join(lines), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+"""A cluster of real processes over TCP gives the bits of one machine, whatever happens to its workers."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scenes import unchecked
+
+import coframe
+from coframe import geometry, opening, schedule, simulate, sweeps
+from coframe.clouds import Summary
+from coframe.cluster import Packed, There
+from coframe.estep import Cloud
+from coframe.io import clouds as cloud_files
+from coframe.io.scan import Scan
+from coframe.journal import cloud_digest
+from coframe.places import Here
+from coframe.schedule import Level
+from coframe.source import Loaded
+from coframe.start import nothing
+
+distributed = pytest.importorskip("distributed")
+
+OPTIONS = coframe.Options(components=30, points=150, iterations=3, threads=1)
+LARGE = 60_000  # points of a cloud whose classification takes long enough to be interrupted
+
+
+class Processes:
+    """A scheduler and workers, each a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.file, self.arguments = folder / "scheduler.json", arguments
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.start("scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(self.file))
+
+    def start(self, kind: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", "dask", kind, *arguments, *self.arguments]
+        quiet = subprocess.DEVNULL
+        self.processes.append(subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, "PYTHONWARNINGS": ""}))
+
+    def add_workers(self, count: int) -> None:
+        for _ in range(count):
+            file = "--scheduler-file", str(self.file)
+            self.start(
+                "worker", *file, "--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(self.file.parent)
+            )
+
+    @contextmanager
+    def client(self, workers: int, **options: Any) -> Iterator[Any]:
+        deadline = time.monotonic() + 60
+        while not self.file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with distributed.Client(
+            scheduler_file=str(self.file), direct_to_workers=True, set_as_default=False, timeout=60, **options
+        ) as client:
+            client.wait_for_workers(workers, timeout=60)
+            yield client
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    processes = Processes(tmp_path_factory.mktemp("cluster"))
+    processes.add_workers(2)
+    yield processes
+    processes.end()
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind of phase, each once: over a network, an iteration takes as long as a message does."""
+    monkeypatch.setattr(schedule, "DEVIATIONS", (None, 0.05))
+    monkeypatch.setattr(schedule, "FIRST", replace(schedule.FIRST, iterations=4))
+    monkeypatch.setattr(schedule, "TRIALS", (Level(20, 100, 3, maturing=1),))
+    monkeypatch.setattr(schedule, "MOST_LINKS", 1)
+    monkeypatch.setattr(schedule, "AGAIN", 2)
+
+
+@pytest.fixture(scope="module")
+def scene() -> simulate.Scene:
+    return simulate.scene(5, 400, degrees=200.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def files(scene: simulate.Scene, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The clouds as files, with colours; the last one is large."""
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
+    many = scene.clouds[-1][rng.integers(0, len(scene.clouds[-1]), LARGE)] + rng.normal(0, 1e-3, (LARGE, 3))
+    paths = [folder / f"scan{j}.ply" for j in range(5)]
+    for path, points in zip(paths, [*scene.clouds[:-1], many], strict=True):
+        cloud_files.write(path, Scan(points, colours=rng.integers(0, 256, (len(points), 3), np.uint8)))
+    return paths
+
+
+def registered(clouds: Any, poses: np.ndarray | None, **arguments: Any) -> coframe.Registration:
+    with unchecked():
+        return coframe.register(clouds, poses, options=OPTIONS, **arguments)
+
+
+def same_result(one: coframe.Registration, other: coframe.Registration) -> None:
+    for name in ("poses", "pose_covariance"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(one.mixture.means, other.mixture.means)
+    assert [step.log_likelihood for step in one.history] == [step.log_likelihood for step in other.history]
+    assert one.verdicts == other.verdicts
+
+
+def same_folder(one: Path, other: Path) -> None:
+    """Both hold the same points, and say the same of them."""
+    a, b = coframe.load(one), coframe.load(other)
+    assert sum(map(len, a.clouds)) > LARGE
+    for name in ("clouds", "outlier_probability", "labels"):
+        for x, y in zip(getattr(a, name), getattr(b, name), strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert a.attributes[0].keys() == b.attributes[0].keys() >= {"red"}
+    np.testing.assert_array_equal(a.attributes[-1]["red"], b.attributes[-1]["red"])
+
+
+@pytest.fixture
+def alone(scene: simulate.Scene, files: list[Path], tmp_path: Path) -> coframe.Registration:
+    result = registered(files, scene.poses)
+    result.save(tmp_path / "alone")
+    return result
+
+
+def test_two_three_and_four_workers_give_the_bits_of_one_machine(
+    scene: simulate.Scene, files: list[Path], alone: coframe.Registration, cluster: Processes, tmp_path: Path
+) -> None:
+    for count in (2, 3, 4):
+        if count > 2:
+            cluster.add_workers(1)
+        with cluster.client(count) as client:
+            assert len(client.nthreads()) == count
+            output = tmp_path / f"{count} workers"
+            result = registered(files, scene.poses, sweep=sweeps.dask(client), output=output)
+            same_result(result, alone)
+            assert result.counts == alone.counts
+            assert max(map(len, result.clouds)) <= OPTIONS.points
+            assert len(list(output.iterdir())) == 5  # one file a cloud
+            result.save(output)
+            assert not (output / "merged.ply").exists()
+            same_folder(output, tmp_path / "alone")
+
+
+def test_arrays_are_sent_to_the_workers(scene: simulate.Scene, cluster: Processes) -> None:
+    weights = [np.random.default_rng(j).integers(0, 3, len(cloud)).astype(float) for j, cloud in enumerate(scene.clouds)]
+    alone = registered(scene.clouds, scene.poses, weights=weights)
+    with cluster.client(2) as client:
+        result = registered(scene.clouds, scene.poses, weights=weights, sweep=sweeps.dask(client))
+    same_result(result, alone)
+    for name in ("clouds", "outlier_probability", "labels"):
+        for x, y in zip(getattr(result, name), getattr(alone, name), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Processes) -> None:
+    clouds = list(map(Loaded, scene.clouds))
+    summaries = Here(clouds).each(Summary.of)
+    with unchecked(), cluster.client(2) as client, sweeps.quiet_blas():
+        far = There.sent(client, clouds)
+        one, other = (
+            nothing.start(place, summaries, rng=np.random.default_rng(0), look=False) for place in (Here(clouds), far)
+        )
+        assert one.groups == other.groups
+        assert one.pairs == other.pairs
+        np.testing.assert_array_equal(one.poses, other.poses)
+        part = far.only([3, 1])
+        sizes = [len(scene.clouds[3]), len(scene.clouds[1])]
+        assert [summary.size for summary in part.each(Summary.of)] == sizes
+        assert [weights for _, weights in part.keep(cloud_digest).each(tuple)] == ["", ""]
+
+
+def kill_one(client: Any) -> int:
+    """`kill -9` of a worker that is at work; how many are left."""
+    pids = client.run(os.getpid)
+    busy = [worker for worker, tasks in client.processing().items() if tasks]
+    os.kill(pids[(busy or list(pids))[0]], signal.SIGKILL)
+    return len(pids) - 1
+
+
+def test_lost_workers_cost_no_bit(
+    scene: simulate.Scene,
+    files: list[Path],
+    alone: coframe.Registration,
+    cluster: Processes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster.add_workers(2)
+    output, killed = tmp_path / "cluster", []
+    whole: Callable[..., Any] = opening.Given.targets
+    with cluster.client(4) as client:
+
+        def in_the_middle(step: coframe.Iteration) -> None:
+            if len(step.poses) and step.number == 8 and not killed:
+                killed.append(("iteration", kill_one(client)))
+
+        @contextmanager
+        def while_classifying(self: Any, *arguments: Any) -> Iterator[Any]:
+            def watch() -> None:
+                while not list(output.glob(".merged-*")):
+                    time.sleep(0.001)
+                killed.append((len(list(output.glob("merged-*"))), kill_one(client)))
+
+            with whole(self, *arguments) as targets:
+                watcher = threading.Thread(target=watch)
+                watcher.start()
+                yield targets
+                watcher.join()
+
+        monkeypatch.setattr(opening.Given, "targets", while_classifying)
+        result = registered(files, scene.poses, sweep=sweeps.dask(client), output=output, on_iteration=in_the_middle)
+        assert killed[0][0] == "iteration"
+        assert killed[1][0] < len(files)  # not all were written yet
+        deadline = time.monotonic() + 20
+        while len(client.nthreads()) > killed[1][1] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(client.nthreads()) == killed[1][1] == killed[0][1] - 1
+    same_result(result, alone)
+    assert list(output.glob(".merged-*")) == []  # nothing half done is left
+    result.save(output)
+    same_folder(output, tmp_path / "alone")
+
+
+def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(cluster: Processes, files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "bad.ply").write_text("ply\nnothing else\n")
+    with cluster.client(2) as client:
+        with pytest.raises(coframe.InputError, match=r"bad\.ply: expected a cloud"):
+            registered([*files, tmp_path / "bad.ply"], None, sweep=sweeps.dask(client))
+        with pytest.raises(coframe.InputError, match="weights: expected clouds in memory"):
+            registered(files, None, sweep=sweeps.dask(client), weights=[np.ones(3)] * 5)
+        with pytest.raises(coframe.InputError, match="output: expected"):
+            registered([np.eye(3)] * 2, None, sweep=sweeps.dask(client), output=tmp_path)
+    with pytest.raises(coframe.InputError, match="sweep: expected a client"):
+        sweeps.dask("tcp://127.0.0.1:8786")
+
+
+def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
+    """TLS with certificates of one's own, as docs/scaling.md has it."""
+    trustme = pytest.importorskip("trustme")
+    authority, certificate = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(certificate))
+    own = authority.issue_cert("127.0.0.1", "localhost")
+    own.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
+    key = str(tmp_path / "own.pem")
+    processes = Processes(tmp_path, "--protocol", "tls", "--tls-ca-file", str(certificate), "--tls-cert", key, "--tls-key", key)
+    try:
+        processes.add_workers(1)
+        security = distributed.Security(
+            tls_ca_file=str(certificate), tls_client_cert=key, tls_client_key=key, require_encryption=True
+        )
+        with processes.client(1, security=security) as client:
+            address = client.scheduler_info()["address"]
+            assert address.startswith("tls://")
+            clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
+            mixture = schedule.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
+            poses = geometry.identity(5, 3)
+            far = There.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
+            for one, other in zip(
+                far.moments(poses, mixture), clouds.sweep(threads=1, tolerance=1e-6).moments(poses, mixture), strict=True
+            ):
+                for x, y in zip(_arrays(one), _arrays(other), strict=True):
+                    np.testing.assert_array_equal(x, y)
+        with pytest.raises((OSError, RuntimeError, TypeError)):  # without the certificate, nobody gets in
+            distributed.Client(address, timeout=5, set_as_default=False)
+    finally:
+        processes.end()
+
+
+def _arrays(value: Any) -> list[np.ndarray]:
+    return [value] if isinstance(value, np.ndarray) else [value.mass, value.first, value.second, value.points]
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_only_components_with_mass_travel(scene: simulate.Scene, full: bool) -> None:
+    clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
+    K = 60
+    mixture = schedule.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
+    if not full:
+        spheres = np.tile(1e-3 * np.eye(3), (len(mixture), 1, 1))
+        mixture = replace(mixture, covariances=spheres, outlier_density=1e-3)
+    moments, log_likelihood = clouds.sweep(threads=1, tolerance=1e-6).moments(geometry.identity(5, 3), mixture, full=full)
+    seen = int((moments.mass > 0).sum())
+    assert 0 < seen < moments.mass.size
+    packed = Packed.of(moments, log_likelihood)
+    assert packed.nbytes == seen * (4 + 8 * (10 if full else 5)) + 5 * 16

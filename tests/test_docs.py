@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""README and docs: links lead somewhere, command lines parse, Python snippets run."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer.main
+
+from coframe import geometry, simulate
+from coframe.cli import app
+from coframe.io import clouds as cloud_files
+from coframe.io import e57, ply
+from coframe.io.scan import Scan
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", TEXTS[page])
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (ROOT / page).parent.joinpath(target).exists()] == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    linked = set(re.findall(r"\]\((\w+\.md)\)", TEXTS["docs/index.md"]))
+    assert {Path(page).name for page in TEXTS if page.startswith("docs/")} - {"index.md"} == linked
+
+
+def test_functions_that_the_method_speaks_of_exist() -> None:
+    names = set(re.findall(r"`([a-z_]+\.[A-Za-z_.]+)`", TEXTS["docs/method.md"]))
+    names = {name for name in names if not name.endswith((".md", ".py"))}
+    assert {"estep.posteriors", "mstep.virtual_points", "joint.motions", "paper.integrate"} <= names
+    missing = []
+    for name in names:
+        module, _, rest = name.partition(".")
+        try:
+            attrgetter(rest)(import_module(f"coframe.{module}"))
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert missing == []
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Commands in blocks, and in the text where they have options; what follows a comment or a pipe is not ours."""
+    found = []
+    for page, text in TEXTS.items():
+        blocks = "\n".join([*re.findall(r"```\n(.*?)```", text, re.DOTALL), *re.findall(r"^    (.*)$", text, re.MULTILINE)])
+        lines = re.findall(r"^(?:\$ )?(coframe [a-z].*)$", blocks, re.MULTILINE)
+        lines += [span for span in re.findall(r"`(coframe [a-z][^`]*)`", text) if " -" in span and "..." not in span]
+        found += [(page, re.split(r"\s+#|\s+\||\n", line)[0]) for line in lines]
+    return found
+
+
+def test_every_command_line_parses() -> None:
+    group = typer.main.get_command(app)
+    lines = command_lines()
+    assert len(lines) > 20
+    wrong = []
+    for page, line in lines:
+        words = shlex.split(line)[1:]
+        try:
+            context = group.make_context("coframe", words[:0], resilient_parsing=True)
+            _, command, rest = group.resolve_command(context, words)  # type: ignore[attr-defined]
+            command.make_context(words[0], list(rest), parent=context)
+        except SystemExit:
+            continue  # --help and --version
+        except Exception as error:
+            wrong.append(f"{page}: {line}: {error}")
+    assert wrong == []
+
+
+# Each snippet with names of its own, after what it may speak of.
+DRIVER = """
+import json, sys, warnings
+warnings.simplefilter("error")
+import numpy as np
+import coframe
+data = np.load("data.npz")
+given = {"clouds": [data[f"cloud{j}"] for j in range(4)], "start": data["start"], "pose": np.eye(4), "covariance": np.eye(6)}
+given |= {"cloud": given["clouds"][3], "rng": np.random.default_rng(0), "coframe": coframe}
+given["point_weights"] = [np.ones(len(cloud)) for cloud in given["clouds"]]
+for page, snippet in json.load(sys.stdin):
+    try:
+        exec(compile(snippet, page, "exec"), dict(given))
+    except Exception as error:
+        sys.exit(f"{page}: {type(error).__name__}: {error} in\\n{snippet}")
+"""
+
+
+def test_python_snippets_run(tmp_path: Path) -> None:
+    pytest.importorskip("laspy")
+    pytest.importorskip("pye57")
+    scene = simulate.scene(4, 250, degrees=50.0, noise_db=50.0, rng=np.random.default_rng(1))
+    np.savez(tmp_path / "data.npz", start=geometry.identity(4, 3), **{f"cloud{j}": c for j, c in enumerate(scene.clouds)})
+    (tmp_path / "scans").mkdir()
+    for j, cloud in enumerate(scene.clouds):
+        ply.write(tmp_path / "scans" / f"{j}.ply", cloud)
+    cloud_files.write(tmp_path / "a.las", Scan(scene.clouds[0]))
+    cloud_files.write(tmp_path / "huge.ply", Scan(scene.clouds[0]))
+    e57.write_scans(tmp_path / "site.e57", [Scan(cloud, name=str(j)) for j, cloud in enumerate(scene.clouds)])
+    snippets = [(page, part) for page, text in TEXTS.items() for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+    assert len(snippets) >= 4
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], cwd=tmp_path, input=json.dumps(snippets), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
