@@ -34,7 +34,7 @@ LAYERS = [
     "baselines.cpd baselines.gmmreg baselines.motion baselines.simultaneous",
     "sequence.state report.scene compare",
     "report.page",
-    "report.comparison",
+    "report.comparison report.track",
     "cli.app",
     "cli.show cli.watch cli.interrupt",
     "cli.compare cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor",

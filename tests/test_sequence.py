@@ -269,6 +269,7 @@ def run(*arguments, cwd):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
+FILES = ["trajectory.txt", "model.ply", "merged.ply", "track.json"]
 SMALL = ["--points", "300", "--components", "150"]
 
 
@@ -280,7 +281,13 @@ def test_the_command_writes_its_files(room, tmp_path):
     assert trajectory.absolute_errors(found, room[1]).rmse < 0.02
     assert {"x", "variance", "weight"} <= set(ply.read(tmp_path / "out/model.ply").dtype.names)
     assert "frame" in ply.read(tmp_path / "out/merged.ply").dtype.names
-    assert json.loads((tmp_path / "out/track.json").read_text())["lost"] == []
+    told = json.loads((tmp_path / "out/track.json").read_text())
+    assert told["lost"] == []
+    page = (tmp_path / "out/report.html").read_text()
+    assert "report.html" in done.stdout
+    assert "No frame of 60 was lost." in page
+    shown = run("track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", cwd=tmp_path)
+    assert json.loads(shown.stdout) == {**told, "folder": "out", "files": [*FILES, "state.npz"]}
 
 
 def test_an_interrupted_run_goes_on_to_the_same_result(room, tmp_path):

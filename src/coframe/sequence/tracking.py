@@ -41,6 +41,8 @@ GLIMPSE, PART = 300, 3000  # points of a part, for a first look and for a closer
 PROBATION = 5  # key frames after parts have met, within which that may prove wrong
 DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
 FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
+SETTLED = 300  # key frames that the last joint registration moves, at most,
+SCENE = 3  # and how many times as many components it has
 BALANCE = 0.7  # see `frames.by_surface`
 
 
@@ -53,6 +55,7 @@ class TrackOptions:
     every: int = 4  # frames from one key frame to the next
     window: int = 10  # key frames that are registered together
     iterations: int = 4  # of the joint registration at each key frame
+    final: int = 8  # iterations of a last joint registration of all key frames; 0: none
     seed: int = 0
     threads: int | None = None
 
@@ -375,6 +378,20 @@ class Tracker:
         self.attempt = len(self.members(new)) + 2
         self._model()
 
+    def settle(self) -> None:
+        """A last joint registration of key frames from all over the common frame; those between them follow."""
+        members = self.members(self.main)
+        chosen = members[np.unique(np.linspace(0, len(members) - 1, min(len(members), SETTLED)).round().astype(np.int64))]
+        if len(chosen) < FIRST or not self.options.final:
+            return
+        options, some = self.options, [self.keyframes[i] for i in chosen]
+        size = SCENE * options.components
+        moved, _ = backend.registered(some, size, self.unit, options.final, self.rng, options.threads)
+        for begin, end, keyframe in zip(chosen, [*chosen[1:], len(self.keyframes)], moved, strict=True):
+            motion = keyframe.pose @ geometry.inverse(self.keyframes[begin].pose)
+            for i in members[(members >= begin) & (members < end)]:
+                self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
+
     def result(self) -> Tracked:
         """What is known so far."""
         N = len(self.times)
@@ -413,4 +430,5 @@ def track(
     for frame in source.prepared(tracker.prepared):
         if on_frame(tracker.add(frame)):
             break
+    tracker.settle()
     return tracker.result()
