@@ -259,6 +259,31 @@ def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way(
     assert backend.apart(np.array([poses[0], turned]), poses[0], 1.0)[1] > 1
 
 
+def test_a_sensor_that_stays_leaves_few_key_frames(source):
+    """The same ten frames again and again: memory follows what was seen, not the time."""
+    order = [*range(10), *range(9, -1, -1)] * 4
+    times = np.arange(len(order)) / 30
+    swing = frames.Frames(tuple(map(str, order)), times, lambda i: replace(source[order[i]], time=times[i]))
+    options = replace(FAST, every=2, window=4, final=0)
+    result = coframe.track(swing, options=options)
+    assert not result.lost.any()
+    assert len(result.keyframes) < 25  # of 41
+    np.testing.assert_allclose(result.poses[-1], result.poses[0], atol=0.03)
+
+
+def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
+    """The first eleven frames of the sweep, in five groups, and a joint registration of three blocks in the end."""
+    options = coframe.PublishedOptions(downsampling=6, window=4, front_components=400, back_components=300, refinements=15)
+    done = []
+    part = frames.Frames(source.names[:11], source.times[:11], source.read)
+    path = coframe.track_published(part, options=replace(options, block=4), on_group=lambda *step: done.append(step))
+    assert done[-1] == (5, 5)
+    assert trajectory.absolute_errors(path, room[1]).rmse < 0.02
+    np.testing.assert_array_equal(path.poses[0], np.eye(4))
+    with pytest.raises(InputError, match="group: expected a whole number of at least 2"):
+        coframe.PublishedOptions(group=1)
+
+
 def test_options_are_checked():
     with pytest.raises(InputError, match="every: expected a whole number"):
         TrackOptions(every=0)

@@ -22,7 +22,7 @@ from coframe.registration import register
 from coframe.result import Registration, load
 from coframe.sequence.frames import open_frames
 from coframe.sequence.published import PublishedOptions, track_published
-from coframe.sequence.tracking import TrackOptions, track
+from coframe.sequence.tracking import Tracked, TrackOptions, track
 from coframe.trajectory import Trajectory
 
 __version__ = version("coframe")
@@ -40,6 +40,7 @@ __all__ = [
     "Registration",
     "Status",
     "TrackOptions",
+    "Tracked",
     "Trajectory",
     "Verdict",
     "baselines",

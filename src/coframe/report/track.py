@@ -45,8 +45,8 @@ def html(tracked: Tracked, names: Sequence[str], *, run: Run | None = None) -> s
     drawn = scene(tracked, np.random.default_rng(0)) if tracked.keyframes else None
     sections = [
         Section("path", "Path", _path(tracked)),
-        Section("quality", "Quality", _quality(tracked)),
-        Section("run", "How this was made", _run(run, names)),
+        Section("quality", "Quality", _quality(tracked), wide=False),
+        Section("run", "How this was made", _run(run, names), wide=False),
     ]
     if drawn is not None:
         sections.insert(0, Section("scene", "Map", _map(tracked, drawn)))
@@ -141,7 +141,7 @@ def _notices(tracked: Tracked, names: Sequence[str]) -> str:
 
 
 def _path(tracked: Tracked) -> str:
-    """The path from above and from the side; up is the direction in which path and map reach least far."""
+    """The path seen along the direction in which the map reaches least far, which is often upright, and from the side."""
     if not tracked.keyframes:
         return "<p>No frame was placed.</p>"
     points = tracked.merged()
@@ -151,15 +151,15 @@ def _path(tracked: Tracked) -> str:
     first, second = (axis for axis in range(3) if axis != up)
     found, lost = geometry.translation(tracked.poses), tracked.lost
     figures = ""
-    for title, across, along in (("from above", first, second), ("from the side", first, up)):
+    for title, across, along in ((f"along {'xyz'[up]}", first, second), (f"along {'xyz'[second]}", first, up)):
         chart = charts.plan(
             found[:, [across, along]],
             ~lost,
             some[:, [across, along]],
             labels=("xyz"[across], "xyz"[along]),
-            description=f"The path of the sensor {title}",
+            description=f"The path of the sensor, seen {title}",
         )
-        figures += f"<figure>{chart}<figcaption>The path {title}, on the map. The ring is its start.</figcaption></figure>"
+        figures += f"<figure>{chart}<figcaption>The path seen {title}, on the map. The ring is its start.</figcaption></figure>"
     return f'<div class="matrices">{figures}</div>'
 
 

@@ -41,6 +41,8 @@ GLIMPSE, PART = 300, 3000  # points of a part, for a first look and for a closer
 PROBATION = 5  # key frames after parts have met, within which that may prove wrong
 DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
 FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
+ALIKE = 0.08  # see `backend.apart`: key frames nearer than this look at the same place,
+ENOUGH = 3  # and that many of them are kept
 SETTLED = 300  # key frames that the last joint registration moves, at most,
 SCENE = 3  # and how many times as many components it has
 BALANCE = 0.7  # see `frames.by_surface`
@@ -251,6 +253,27 @@ class Tracker:
             self._look()
         elif self.meeting is not None:
             self._doubt()
+        else:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        """Take out a key frame where many look at the same place, the latest of them: memory follows the scene, not time."""
+        old = self.members(self.part)[: -self.options.window]
+        if not len(old):
+            return
+        poses = np.array([self.keyframes[i].pose for i in old])
+        same = old[backend.apart(poses, self.keyframes[-1].pose, self.unit) < ALIKE]
+        if len(same) <= ENOUGH:
+            return
+        gone, heir = int(same[-1]), int(same[-2])
+        move = geometry.inverse(self.keyframes[heir].pose) @ self.keyframes[gone].pose
+        for i, base in enumerate(self.base):
+            if base == gone:
+                self.base[i], self.relative[i] = heir, move @ self.relative[i]
+            elif base > gone:
+                self.base[i] = base - 1
+        del self.keyframes[gone]
+        self._places.clear()
 
     def _model(self) -> None:
         """Registers the last key frame with those that see the same; the mixture of them all is the new target."""
