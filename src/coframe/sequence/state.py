@@ -16,7 +16,8 @@ from coframe.io.files import atomic
 from coframe.mixture import Mixture
 from coframe.placement import Target
 from coframe.sequence.backend import Keyframe
-from coframe.sequence.tracking import REACHES, Meeting, Tracker, TrackOptions
+from coframe.sequence.search import REACHES
+from coframe.sequence.tracking import Meeting, Tracker, TrackOptions
 
 NUMBERS = ("unit", "usual", "since", "part", "attempt")
 

@@ -8,7 +8,6 @@ until it is found where it meets what was seen before (`places`).
 """
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,27 +19,18 @@ from coframe.clouds import InputError, extent
 from coframe.estep import Cloud
 from coframe.mixture import Mixture
 from coframe.placement import Placement, Target, place
-from coframe.sequence import backend, frames, places
+from coframe.sequence import backend, frames, places, search
 from coframe.sequence.backend import Keyframe
 from coframe.sequence.frames import Frame, Frames
 from coframe.sequence.places import Place
-from coframe.start.match import Solver
+from coframe.sequence.search import FAR_REACHES, FIRST, FOUND, REACHES, Search
 from coframe.sweeps import quiet_blas
 from coframe.trajectory import Trajectory
 
-REACHES = (0.025, 0.008, 0.004)  # of the unit: how far off a frame may be, then nearer
-FAR_REACHES = (0.1, 0.04, *REACHES)  # after a loss
 LEAST_POINTS = 200  # a frame with fewer shows nothing
 LOST = 0.6  # of the usual share: a frame that the model explains less than that is lost
-FOUND = 0.65  # of the usual share: what is found from farther away must be explained better than what is merely not lost,
-RIVAL = 1.15  # and so much better than in any other place
-TURN, SHIFT = 0.3, 0.12  # rad, and of the unit: how a lost sensor may have moved, in either direction of each axis
 GAP = 5.0  # times the usual time between frames: a sensor unseen for longer may be anywhere
-HOPES = 5  # of a search, that are looked at closely
-GLIMPSE, PART = 300, 3000  # points of a part, for a first look and for a closer one
 PROBATION = 5  # key frames after parts have met, within which that may prove wrong
-DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
-FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
 ALIKE = 0.08  # see `backend.apart`: key frames nearer than this look at the same place,
 ENOUGH = 3  # and that many of them are kept
 SETTLED = 300  # key frames that the last joint registration moves, at most,
@@ -289,84 +279,18 @@ class Tracker:
         if len(members) < self.attempt:
             return
         self.attempt = max(len(members) + 2, int(1.5 * len(members)))
-        before, (other, motion) = self.proposal, self._met(members)
+        before, (other, motion) = self.proposal, self._search().met(self.part, self.proposal)
         if motion is None:
             return
         self.proposal, self.attempt = motion, len(members) + 1
         pose = self.keyframes[-1].pose
-        if before is not None and not self._apart(motion @ pose, before @ pose):
+        if before is not None and not search.apart(motion @ pose, before @ pose, self.unit):
             self._join(other, motion)
 
-    def _apart(self, one: Float[Array, "4 4"], other: Float[Array, "4 4"]) -> bool:
-        return bool(backend.apart(one[None], other, self.unit)[0] > DIFFERENT)
-
-    def _met(self, members: Int[Array, " n"]) -> tuple[int, Float[Array, "4 4"] | None]:
-        """The part that the current one meets, the largest first, and the motion that carries it there."""
-        last = self.keyframes[members[0]].pose
-        own = Place.of(self.keyframes, members[-places.MEMBERS :].tolist(), self.unit)
-        counts = np.bincount([keyframe.part for keyframe in self.keyframes])
-        with closing(Solver()) as solver:
-            for other in np.argsort(-counts, kind="stable").tolist():
-                if other == self.part or counts[other] < FIRST:
-                    continue
-                theirs = self.members(other)
-                guesses = self._guessed(members, theirs, last)
-                best = guesses[0]
-                rival = max((g.explained for g in guesses if self._apart(g.pose @ last, best.pose @ last)), default=0.0)
-                if best.explained >= max(FOUND * self.usual, RIVAL * rival):
-                    motion = self._refined(members, theirs, best.pose)
-                    if motion is not None:
-                        return other, motion
-                motions = [guess.pose for guess in guesses] + ([] if self.proposal is None else [self.proposal])
-                for chosen in places.around([self.keyframes[i] for i in theirs], last, self.unit):
-                    seen = self._place(theirs[chosen].tolist())
-                    motion = places.met(own, seen, motions, solver)
-                    if motion is not None and (motion := self._refined(members, theirs, motion)) is not None:
-                        return other, motion
-        return -1, None
-
-    def _place(self, members: list[int]) -> Place:
-        """Places stay as they are while the sensor is lost elsewhere."""
-        key = tuple(members)
-        if key not in self._places:
-            self._places[key] = Place.of(self.keyframes, members, self.unit)
-        return self._places[key]
-
-    def _guessed(self, members: Int[Array, " n"], theirs: Int[Array, " m"], last: Float[Array, "4 4"]) -> list[Placement]:
-        """What is found from near by, best first: the sensor has turned and shifted a little since it was seen last."""
-        near = [self.keyframes[i] for i in self._window(theirs, last)]
-        mixture = self._joint(near, 0)[1]
-        rough, fine = Target.of(mixture, FAR_REACHES[:2], self.unit), Target.of(mixture, FAR_REACHES[1:], self.unit)
-        cloud = self._merged(members)
-        few = schedule.some_of(cloud, schedule.chosen(len(cloud), GLIMPSE, self.rng))
-        back = geometry.inverse(last)
-        starts = [last @ motion @ back for motion in self._motions()]
-        hopes = sorted((place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained)
-        return sorted((place(fine, cloud, hope.pose) for hope in hopes[:HOPES]), key=lambda each: -each.explained)
-
-    def _motions(self) -> list[Array]:
-        """How a sensor may have moved unseen, in its own frame."""
-        directions = np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
-        shifts = SHIFT * self.unit * directions
-        return [geometry.exp(np.concatenate([TURN * turn, shift])) for turn in directions for shift in shifts]
-
-    def _merged(self, members: Int[Array, " n"]) -> Cloud:
-        """Points of the latest of these key frames, in the frame of their part."""
-        latest = [self.keyframes[i] for i in members[-places.MEMBERS :]]
-        points = np.concatenate([keyframe.points for keyframe in latest])
-        return Cloud.of(points[schedule.chosen(len(points), PART, self.rng)])
-
-    def _refined(
-        self, members: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
-    ) -> Float[Array, "4 4"] | None:
-        """The motion after EM against the other part's mixture; None if what the two have seen contradicts it."""
-        ends = {i for j in (members[0], members[-1]) for i in self._window(theirs, motion @ self.keyframes[j].pose)}
-        near = [self.keyframes[i] for i in sorted(ends)]
-        target = Target.of(self._joint(near, 0)[1], FAR_REACHES[1:], self.unit)
-        placed = place(target, self._merged(members), motion)
-        part = [self.keyframes[i] for i in members[-places.MEMBERS :]]
-        conflict = places.conflict(part, near, placed.pose)
-        return placed.pose if conflict < places.CONTRADICTED else None
+    def _search(self) -> Search:
+        options = self.options
+        unit, usual = self.unit, self.usual
+        return Search(self.keyframes, options.window, options.components, unit, usual, self.rng, options.threads, self._places)
 
     def _join(self, other: int, motion: Float[Array, "4 4"]) -> None:
         """The current part becomes one with another."""
