@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from coframe import geometry, metrics
+from coframe import geometry, metrics, trajectory
 
 rng = np.random.default_rng(0)
 
@@ -29,3 +29,51 @@ def test_a_known_error(D: int, axis: list[float]) -> None:
     np.testing.assert_allclose(metrics.rotation_errors(wrong, truth), [0, 0, 2.5], atol=1e-9)
     np.testing.assert_allclose(metrics.translation_errors(wrong, truth), [0, 0, 0.3 * np.sqrt(D)], atol=1e-12)
     np.testing.assert_allclose(metrics.rotation_errors(wrong, truth, reference=2), [2.5, 2.5, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("D", [2, 3])
+def test_the_papers_error_is_a_function_of_the_angle(D: int) -> None:
+    truth, poses = random_poses(4, D), random_poses(4, D)
+    angles = np.radians(metrics.rotation_errors(poses, truth))
+    errors = metrics.frobenius_errors(poses, truth)
+    np.testing.assert_allclose(errors, 2 * np.sqrt(2) * np.sin(angles / 2), atol=1e-12)
+    literal = [
+        np.linalg.norm(poses[0, :D, :D].T @ poses[j, :D, :D] - truth[0, :D, :D].T @ truth[j, :D, :D]) for j in range(1, 4)
+    ]
+    np.testing.assert_allclose(errors[1:], literal)
+    assert metrics.rotation_rmse(poses, truth) == pytest.approx(np.sqrt(np.mean(np.square(literal))))
+
+
+def plates(gap: float, D: int) -> list[metrics.Surface]:
+    """Two flat plates, one above the other by `gap`; half of each lies beyond the other."""
+    surfaces = []
+    for j in range(2):
+        points = rng.uniform(0, 3, (3000, D))
+        points[:, 0] += 1.5 * j
+        points[:, -1] = gap * j
+        surfaces.append(metrics.Surface.of(points))
+    return surfaces
+
+
+@pytest.mark.parametrize("D", [2, 3])
+def test_the_residual_is_the_distance_of_surfaces(D: int) -> None:
+    surfaces = plates(0.05, D)
+    found = metrics.agreement(surfaces, geometry.identity(2, D), gate=0.15)
+    assert found.residual == pytest.approx(0.05)
+    assert found.overlap == pytest.approx(0.5, abs=0.08)
+    down = geometry.identity(2, D)
+    down[1, -2, -1] = -0.05
+    assert metrics.agreement(surfaces, down, gate=0.15).residual == pytest.approx(0, abs=1e-12)
+    down[1, -2, -1] = 9.0
+    assert metrics.agreement(surfaces, down, gate=0.15) == metrics.Agreement(None, 0.0)
+
+
+def test_the_default_gate_is_wide_enough_for_sparse_clouds() -> None:
+    grid = np.stack(np.meshgrid(np.arange(20.0), np.arange(20.0), [0.0]), -1).reshape(-1, 3)
+    assert metrics.default_gate([metrics.Surface.of(grid)], 20.0) == 3.0
+    assert metrics.default_gate([metrics.Surface.of(grid)], 2000.0) == 20.0
+
+
+def test_errors_of_trajectories_are_the_same_functions() -> None:
+    assert metrics.absolute_errors is trajectory.absolute_errors
+    assert metrics.relative_errors is trajectory.relative_errors

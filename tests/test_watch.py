@@ -107,7 +107,7 @@ def test_a_terminal_shows_a_line(tmp_path: Path) -> None:
 def test_no_color_means_no_colours(monkeypatch: pytest.MonkeyPatch, plain: bool) -> None:
     monkeypatch.setenv("NO_COLOR", "1" if plain else "")
     verdict = coframe.Verdict("failed", "it shares [nothing]", 0.0, 0.0, 0.0, 0.0)
-    result = SimpleNamespace(names=("[red]a",), clouds=(np.zeros((5, 3)),), verdicts=(verdict,))
+    result = SimpleNamespace(names=("[red]a",), counts=(5,), verdicts=(verdict,))
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=100)
     console.print(verdict_table(result))  # type: ignore[arg-type]
     text = console.file.getvalue()  # type: ignore[attr-defined]

@@ -88,7 +88,7 @@ def hold(
     if release:
         free = schedule.best_start(drawn, fit.poses, runner)
         result = replace(result, verdicts=tuple(_after(fit, free, result.verdicts)))
-    return replace(result, poses=poses, history=tuple(history), status=status)
+    return replace(result, poses=poses, history=tuple(history), status=status, options=options.record())
 
 
 def _after(fit: Fit, free: Fit, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:

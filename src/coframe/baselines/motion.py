@@ -33,7 +33,8 @@ def maicp(
 ) -> Registration:
     """Motion-averaged ICP: one ICP iteration for every pair, then the average, again and again.
 
-    Matches with points at which a cloud ends do not count. pairs: of clouds (a, b); default: those that overlap at the start.
+    Matches with points at which a cloud ends, and far ones, do not count. pairs: of clouds (a, b); default: those that overlap
+    at the start.
     """
     solve = partial(_alternating, pairs=pairs, choices=_inside)
     return runs.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
@@ -65,10 +66,10 @@ def pose_graph(
 
 
 def _inside(clouds: Sequence[Float[Array, "_ D"]]) -> list[Choice]:
-    """For each target, that matches with its boundary do not count."""
+    """For each target, that matches with its boundary do not count, nor those that are far beside the others."""
 
     def inside(edge: Bool[Array, " K"], distance: Float[Array, " N"], nearest: Int[Array, " N"]) -> Bool[Array, " N"]:
-        return ~edge[nearest]
+        return icp.close(distance, nearest) & ~edge[nearest]
 
     return [partial(inside, network.boundary(cloud)) for cloud in clouds]
 

@@ -2,12 +2,17 @@
 """`coframe compare`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
-from coframe.cli.app import Quiet, Seed, Threads, console
+from coframe.cli.app import AsJson, Quiet, Seed, Threads, console, say, say_json, watcher, writable
+
+if TYPE_CHECKING:
+    from coframe import Comparison
 
 
 def compare(
@@ -24,21 +29,32 @@ def compare(
     gate: Annotated[float | None, typer.Option(help="Distance beyond which surfaces differ. Default: from the clouds.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run every method on your own clouds, side by side.
 
-    Example:  coframe compare scans/*.ply --truth poses.json -o out
+    All begin with the same poses and see the same points. The residual is the median distance of a point to the surface of the
+    other clouds, where one is within the gate; the overlap is the share of points for which that is so.
+
+    Examples:
+
+    coframe compare scans/*.ply -o out
+
+    coframe compare scans/*.ply --truth poses.json --method coframe --method "trimmed icp"
     """
     import coframe
     from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
     from coframe.report import comparison as pages
 
+    if output is not None:
+        writable(output)
     scans, files = cloud_files.open_all(files)
     names = [scan.name for scan in scans]
-    with console.status("finding a start") as status:
-        status.stop() if quiet else None
+    with watcher.status("finding a start") as status:
+        if quiet or not watcher.is_terminal:
+            status.stop()
         found = coframe.compare(
             [scan.points for scan in scans],
             pose_files.read_for(poses, names) if poses else None,
@@ -53,15 +69,22 @@ def compare(
     if output is not None:
         found.save(output / "comparison.json")
         pages.write(found, output / "comparison.html")
-    if quiet:
-        return
-    columns = pages.columns(found)
-    table = Table(*columns)
+    if as_json:
+        say_json(found.content())
+    elif not quiet:
+        _show(found, pages.columns(found))
+        if output is not None:
+            say(f"wrote comparison.html and comparison.json to {output}/")
+
+
+def _show(found: "Comparison", columns: dict[str, list[str]]) -> None:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
+    for label in columns:
+        text = label in ("method", "failure")
+        table.add_column(escape(label), no_wrap=label != "failure", justify="left" if text else "right")
     for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    console.print(table, markup=False)
+        table.add_row(*map(escape, row))
+    console.print(table)
     for name in found.left_out:
-        console.print(f"left out: {name} could not be matched with the others", markup=False)
-    console.print(f"start: {found.start}; up to {points} points a cloud; gate {found.gate:.3g}")
-    if output is not None:
-        console.print(f"wrote comparison.html and comparison.json to {output}/", markup=False)
+        say(f"left out: {name} could not be matched with the others")
+    say(f"start: {found.start}; up to {found.points} points a cloud; gate {found.gate:.3g}")

@@ -55,9 +55,9 @@ def columns(comparison: Comparison) -> dict[str, list[str]]:
         "overlap": ["–" if row.overlap is None else f"{row.overlap:.1%}" for row in rows],
     }
     if comparison.judged_by_truth:
-        figures["rotation [°]"] = _lengths([row.rotation for row in rows])
+        figures["turn [°]"] = _lengths([row.rotation for row in rows])
         figures["worst [°]"] = _lengths([row.worst_rotation for row in rows])
-        figures["translation"] = _lengths([row.translation for row in rows])
+        figures["shift"] = _lengths([row.translation for row in rows])
     if any(row.failure for row in rows):
         figures["failure"] = [row.failure or "" for row in rows]
     return figures
@@ -75,7 +75,7 @@ def _table(comparison: Comparison) -> str:
         written = "".join(f'<td data-label="{text(k)}">{text(v)}</td>' for k, v in zip(list(figures)[1:], cells, strict=True))
         rows += f'<tr><th scope="row">{text(first)}</th>{written}</tr>'
     errors = (
-        " Rotation and translation are mean errors against the truth, relative to the first cloud; worst is the largest angle."
+        " Turn and shift are mean errors against the truth, relative to the first cloud; worst is the largest turn."
         if comparison.judged_by_truth
         else ""
     )
