@@ -16,6 +16,7 @@ LAYERS = [
     "moments",
     "clouds",
     "estep mstep joint io.files io.numbers io.scan",
+    "io.archive",
     "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images start.features",
     "io.pcd io.poses start.verify start.planar",
     "io.clouds trajectory",

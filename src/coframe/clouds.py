@@ -13,6 +13,7 @@ from coframe.arrays import Array
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 
+LARGEST_NUMBER = 1e100  # the cube of any coordinate, and of any extent and its inverse, is a number
 SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
 FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
 

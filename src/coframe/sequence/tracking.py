@@ -10,18 +10,20 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry, schedule
 from coframe.arrays import Array
-from coframe.clouds import InputError, extent
+from coframe.clouds import LARGEST_NUMBER, InputError, extent
 from coframe.estep import Cloud
+from coframe.io import archive
 from coframe.io.files import atomic
+from coframe.io.scan import is_motion
 from coframe.mixture import Mixture
 from coframe.sequence import backend, frames, frontend
 from coframe.sequence.backend import Keyframe
@@ -43,6 +45,7 @@ HOPES = 5  # of a place, that are looked at closely
 GLIMPSE = 300  # points for a first look
 DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
 FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
+INDICES = ("base", "index", "sizes", "order")
 BALANCE = 0.7  # see `frames.by_surface`
 
 
@@ -59,9 +62,13 @@ class TrackOptions:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("points", "components", "every", "window"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected a whole number of at least 1, found {getattr(self, name)!r}")
+        least = {"points": 1, "components": 1, "every": 1, "window": 1, "iterations": 0, "seed": 0, "threads": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if name == "threads" and value is None:
+                continue
+            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
+                raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -261,12 +268,13 @@ class Tracker:
         if not Path(path).is_file():
             raise InputError(f"{path}: expected the state of a run, found nothing")
         try:
-            with np.load(path, allow_pickle=False) as file:
-                s = {key: file[key] for key in file.files}
+            s = archive.read(path)
+            _check_state(s)
             tracker = cls(TrackOptions(**json.loads(str(s["options"]))))
             tracker.rng.bit_generator.state = json.loads(str(s["rng"]))
-        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-            raise InputError(f"{path}: expected the state of a run, found something else ({error})") from None
+        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{path}: expected the state of a run, found something else ({reason})") from None
         tracker.unit, tracker.usual, tracker.since = float(s["numbers"][0]), float(s["numbers"][1]), int(s["numbers"][2])
         tracker.velocity, tracker.times, tracker.base = s["velocity"], s["times"].tolist(), s["base"].tolist()
         tracker.relative, tracker.lost, tracker.explained = list(s["relative"]), s["lost"].tolist(), s["explained"].tolist()
@@ -294,6 +302,30 @@ class Tracker:
             keyframes=tuple(self.keyframes),
             mixture=self.mixture,
         )
+
+
+def _check_state(s: dict[str, Array]) -> None:
+    """A ValueError where the numbers are not those of a run."""
+    frames = {"times": "N", "base": "N", "relative": "N 4 4", "lost": "N", "explained": "N"}
+    keyframes = {"index": "F", "poses": "F 4 4", "sizes": "F", "rows": "4 S", "order": "S"}
+    mixture = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""} if "means" in s else {}
+    archive.numbers(s, {"numbers": "3", "velocity": "4 4", **frames, **keyframes, **mixture})
+    ends = np.cumsum(s["sizes"])
+    if (s["sizes"] < 1).any() or s["rows"].shape[1] != (ends[-1] if len(ends) else 0) or any(s[n].dtype != int for n in INDICES):
+        raise ValueError("its key frames have other points than it says")
+    for part, size in zip(np.split(s["order"], ends[:-1]), s["sizes"], strict=bool(len(ends))):
+        if not np.array_equal(np.sort(part), np.arange(size)):
+            raise ValueError("the points of a key frame are in no order")
+    if len(s["base"]) and not (0 <= s["base"].min() and s["base"].max() < max(len(ends), 1)):
+        raise ValueError("a frame has no key frame")
+    if not all(is_motion(pose) for name in ("poses", "relative") for pose in s[name]) or not is_motion(s["velocity"]):
+        raise ValueError("its poses are not rotations and translations")
+    if len(ends) and not ("means" in s and 0 < s["numbers"][0] <= LARGEST_NUMBER):
+        raise ValueError("it has no model")
+    if mixture and (not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0):
+        raise ValueError("its model has no weights")
+    if mixture and np.linalg.eigvalsh(s["covariances"]).min() <= 0:
+        raise ValueError("a component of its model has no positive variance")
 
 
 @quiet_blas()
