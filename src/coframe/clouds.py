@@ -61,11 +61,17 @@ def _as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
             f"{name}: expected finite coordinates, found {points[bad[0]].tolist()} at point {bad[0]} "
             f"({len(bad)} such points of {N}); remove them first"
         )
-    spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
+    farthest = np.abs(points).max()
+    if farthest > LARGEST_NUMBER:
+        raise InputError(f"{name}: expected coordinates below {LARGEST_NUMBER:.0e}, found {farthest:.3g}; choose another unit")
     extent = np.ptp(points, axis=0).max()
-    rounding = 8 * np.finfo(float).eps * np.abs(points).max()
+    rounding = 8 * np.finfo(float).eps * farthest
     if extent <= rounding:
         raise InputError(f"{name}: expected points that differ, found all {N} at {points[0].tolist()}")
+    if extent < 1 / LARGEST_NUMBER:
+        least = f"{1 / LARGEST_NUMBER:.0e}"
+        raise InputError(f"{name}: expected an extent of at least {least}, found {extent:.3g}; choose another unit")
+    spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
     if D == 3 and spread[1] <= max(FLAT * spread[0], rounding):
         raise InputError(f"{name}: expected points that span a surface, found all {N} on one line")
     return points

@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 
 from coframe import em, geometry, joint, mstep, schedule
 from coframe.arrays import Array
-from coframe.assess import LARGE, Verdict, pose_covariance, verdicts
+from coframe.assess import LARGE, Verdict, farther, pose_covariance, verdicts
 from coframe.clouds import Frames, InputError, as_clouds, extent
 from coframe.doors import Options, as_poses, as_weights
 from coframe.em import Fit
@@ -424,8 +424,7 @@ def _verdict(result: Registration) -> Verdict:
     verdict = verdicts(stack, result.mixture)[1]
     typical = float(np.median([other.residual for other in result.verdicts]))
     if verdict.verdict == "aligned" and verdict.residual > LARGE * max(typical, verdict.expected):
-        reason = f"{verdict.residual / typical:.1f} x as far from the other clouds as is typical here"
-        return replace(verdict, verdict="weak", reason=reason)
+        return replace(verdict, verdict="weak", reason=f"it lies {farther(verdict.residual, typical)}")
     return verdict
 
 

@@ -114,7 +114,7 @@ def motions(
     free = constraints.allowed(M, len(centre))
     H += np.diag(TRACE * stiffness(moments, precisions, centre).ravel())
     twists = np.zeros(M * P)
-    twists[free] = -np.linalg.solve(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
+    twists[free] = -_solved(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
     twists = stride * twists.reshape(M, P)
     return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
 
@@ -153,13 +153,27 @@ def regular(H: Float[Array, "MP MP"], P: int, gauge_free: bool) -> Float[Array, 
     return H
 
 
+def _solved(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "..."]:
+    """H^-1 right. Where rounding has left H singular, as with clouds of very different sizes, each of its rows counts alike
+    and directions that hold nothing are left as soft as rounding allows."""
+    try:
+        return np.asarray(np.linalg.solve(H, right))
+    except np.linalg.LinAlgError:
+        unit = 1 / np.sqrt(np.maximum(np.diagonal(H), np.finfo(float).tiny))
+        values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
+        values = np.maximum(values, len(H) * np.finfo(float).eps * values[-1])
+        inverse = unit[:, None] * ((vectors / values) @ vectors.T) * unit
+        return np.asarray(inverse @ right)
+
+
 def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraints) -> Float[Array, "MP MP"]:
     """The covariance of the twists of all clouds: zero where they may not move, and for the motion they share if it is free."""
     P = geometry.degrees_of_freedom(dimension)
     M = len(H) // P
     free = constraints.allowed(M, dimension)
     result = np.zeros_like(H)
-    result[np.ix_(free, free)] = np.linalg.inv(regular(H, P, constraints.gauge_free)[np.ix_(free, free)])
+    held = regular(H, P, constraints.gauge_free)[np.ix_(free, free)]
+    result[np.ix_(free, free)] = _solved(held, np.eye(len(held)))
     if constraints.gauge_free:
         mean = np.tile(np.eye(P), (M, M)) / M
         result = result - mean @ result - result @ mean + mean @ result @ mean

@@ -65,7 +65,7 @@ def spacing(clouds: Sequence[Float[Array, "_ D"]], count: int) -> float:
     Clouds that have fewer points than that give the side at which most of their points have a cell of their own.
     """
     sizes = [float(np.median(np.linalg.norm(cloud, axis=1))) for cloud in clouds]
-    high = float(np.median(sizes))
+    high = float(np.median(sizes)) or max(float(np.abs(cloud).max()) for cloud in clouds)  # most points in one place
     low = high / 1000
     wanted = min(count, 0.7 * float(np.median([len(cloud) for cloud in clouds])))
     for _ in range(12):
