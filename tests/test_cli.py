@@ -16,7 +16,7 @@ from coframe.io import poses as pose_files
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from coframe.cli import main; main()", *arguments]
+    command = [sys.executable, "-m", "coframe", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 

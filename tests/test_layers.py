@@ -18,7 +18,7 @@ LAYERS = [
     "estep mstep joint io.files io.numbers io.scan",
     "io.archive",
     "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images start.features",
-    "io.pcd io.poses start.verify start.planar",
+    "journal io.pcd io.poses start.verify start.planar",
     "io.clouds trajectory",
     "sequence.frames",
     "result start.poses start.means start.scale start.match schedule doors",
@@ -28,7 +28,10 @@ LAYERS = [
     "sequence.tracking report.charts report.figures",
     "report.scene",
     "report.page",
-    "cli",
+    "cli.app",
+    "cli.show cli.interrupt",
+    "cli.demo cli.register cli.report cli.export cli.extend cli.track cli.doctor",
+    "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}
 FOLDER = Path(coframe.__file__).parent

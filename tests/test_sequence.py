@@ -207,7 +207,7 @@ def test_options_are_checked():
 
 
 def run(*arguments, cwd):
-    command = [sys.executable, "-c", "from coframe.cli import main; main()", *arguments]
+    command = [sys.executable, "-m", "coframe", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
@@ -228,7 +228,7 @@ def test_the_command_writes_its_files(room, tmp_path):
 def test_an_interrupted_run_goes_on_to_the_same_result(room, tmp_path):
     whole = run("track", str(room[0]), "-o", "whole", *SMALL, "-q", cwd=tmp_path)
     assert (whole.returncode, whole.stdout) == (0, "")
-    code = "import coframe.cli as cli; cli.CHECKPOINT = 1; cli.main()"
+    code = "import coframe.cli as cli; cli.track.CHECKPOINT = 1; cli.main()"
     command = [sys.executable, "-c", code, "track", str(room[0]), "-o", "part", *SMALL]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     deadline = time.time() + 60

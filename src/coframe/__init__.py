@@ -12,6 +12,7 @@ from coframe.clouds import InputError
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
 from coframe.extend import extend, forget, tidied
+from coframe.journal import Journal
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.registration import register
@@ -25,6 +26,7 @@ __version__ = version("coframe")
 __all__ = [
     "InputError",
     "Iteration",
+    "Journal",
     "Mixture",
     "Moments",
     "Options",

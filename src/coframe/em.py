@@ -54,6 +54,22 @@ class Fit:
     independent: Float[Array, " M"]  # points that a point of each cloud stands for: less than one where they share their noise
 
 
+@dataclass(frozen=True)
+class State:
+    """Where the loop stands before an iteration: all that it needs to go on from there."""
+
+    poses: Float[Array, "M D1 D1"]
+    mixture: Mixture
+    stride: float  # of the next step
+    turns: int = 0  # iterations behind it, steps that were taken back included
+    calm: int = 0  # the last of them, in a row, that changed little
+    best: float = -np.inf  # penalised log-likelihood, the highest so far
+    twist: Float[Array, "M P"] | None = None  # the last step
+    before: tuple[Float[Array, "M D1 D1"], Mixture] | None = None  # where it came from, while it may be taken back
+    history: tuple[Iteration, ...] = ()
+    status: Status | None = None  # how the loop ended, once it has
+
+
 # An E-step over all clouds: poses and mixture -> the moments of every cloud, and its log-likelihood.
 Expectation = Callable[[Array, Mixture], tuple[Moments, Array]]
 # An M-step: moments, poses, mixture and a stride -> new poses and a new mixture. Stride 0 asks for a plain EM step, under which
@@ -80,6 +96,8 @@ def batch(
     penalty: Callable[[Array, Mixture], float] = lambda poses, mixture: 0.0,
     history: tuple[Iteration, ...] = (),
     on_iteration: Callable[[Iteration], bool | None] = carry_on,
+    state: State | None = None,
+    on_state: Callable[[State], object] = lambda state: None,
 ) -> Fit:
     """Alternate E-step and M-step from the given poses and mixture. Algorithm 1.
 
@@ -88,42 +106,52 @@ def batch(
     log-likelihood per point gains less than `gain` (default: `tolerance`), both twice in a row, so that neither units nor the
     number of points matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that
     lowers the likelihood (with `penalty`, the logarithm of the priors) is taken back, and a plain EM step takes its
-    place. `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop.
+    place. `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop. `on_state`
+    is told where the loop stands after each turn; given such a `state`, the loop goes on from there to the same result.
     """
-    calm, stride, status = 0, float(bold), Status.ITERATION_LIMIT
-    best, twist = -np.inf, None
-    before: tuple[Moments, Array, Mixture] | None = None  # where the last step came from, while it may be taken back
-    for _ in range(iterations):
-        moments, log_likelihood = expect(poses, mixture)
-        value, points = float(log_likelihood.sum()) + penalty(poses, mixture), float(moments.points.sum())
-        if before and value < best - FALL * points:
-            if stride == 0:  # not even a plain step helps: what is not in Q (a floor, say) stands against it
-                (_, poses, mixture), status = before, Status.CONVERGED
+    now = State(poses, mixture, float(bold), history=history) if state is None else state
+    past: Moments | None = None  # those of `now.before`, where they are at hand
+    while now.status is None and now.turns < iterations:
+        moments, log_likelihood = expect(now.poses, now.mixture)
+        value, points = float(log_likelihood.sum()) + penalty(now.poses, now.mixture), float(moments.points.sum())
+        if now.before and value < now.best - FALL * points:
+            poses, mixture = now.before
+            if now.stride == 0:  # not even a plain step helps: what is not in Q (a floor, say) stands against it
+                now = replace(now, poses=poses, mixture=mixture, status=Status.CONVERGED)
                 break
-            poses, mixture = maximize(*before, 0.0)
-            stride = 0.0
+            past = expect(poses, mixture)[0] if past is None else past
+            poses, mixture = maximize(past, poses, mixture, 0.0)
+            now = replace(now, poses=poses, mixture=mixture, stride=0.0, turns=now.turns + 1)
+            on_state(now)
             continue
-        gained, best = value - best, value
-        before = (moments, poses, mixture) if bold else None
-        stride = max(stride, float(bold))
-        old = poses
-        poses, mixture = maximize(moments, poses, mixture, stride)
-        last, twist = twist, relative_twists(old, poses, mixture)
-        stride = _next_stride(stride, last, twist) if bold else stride
-        history = (*history, Iteration(len(history), float(log_likelihood.sum()), largest_step(twist, radius), poses))
-        if on_iteration(history[-1]):
-            status = Status.STOPPED
-            break
-        settled = history[-1].step < tolerance and gained < (tolerance if gain is None else gain) * points
-        calm = calm + 1 if settled else 0
-        if calm == 2:
-            status = Status.CONVERGED
-            break
-    moments, log_likelihood = expect(poses, mixture)
-    if before and float(log_likelihood.sum()) + penalty(poses, mixture) < best:  # the last step was too bold
-        _, poses, mixture = before
-        moments, log_likelihood = expect(poses, mixture)
-    return Fit(poses, mixture, moments, log_likelihood, history, status, np.ones(len(poses)))
+        past, before = moments, (now.poses, now.mixture)
+        stride = max(now.stride, float(bold))
+        poses, mixture = maximize(moments, now.poses, now.mixture, stride)
+        twist = relative_twists(now.poses, poses, mixture)
+        step = Iteration(len(now.history), float(log_likelihood.sum()), largest_step(twist, radius), poses)
+        settled = step.step < tolerance and value - now.best < (tolerance if gain is None else gain) * points
+        calm = now.calm + 1 if settled else 0
+        now = State(
+            poses,
+            mixture,
+            _next_stride(stride, now.twist, twist) if bold else stride,
+            now.turns + 1,
+            calm,
+            value,
+            twist,
+            before if bold else None,
+            (*now.history, step),
+            Status.STOPPED if on_iteration(step) else Status.CONVERGED if calm == 2 else None,
+        )
+        on_state(now)
+    now = replace(now, status=now.status or Status.ITERATION_LIMIT)
+    on_state(now)
+    moments, log_likelihood = expect(now.poses, now.mixture)
+    if now.before and float(log_likelihood.sum()) + penalty(now.poses, now.mixture) < now.best:  # the last step was too bold
+        now = replace(now, poses=now.before[0], mixture=now.before[1])
+        moments, log_likelihood = expect(now.poses, now.mixture)
+    assert now.status is not None
+    return Fit(now.poses, now.mixture, moments, log_likelihood, now.history, now.status, np.ones(len(now.poses)))
 
 
 def relative_twists(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture) -> Float[Array, "M P"]:

@@ -2,7 +2,7 @@
 """`register`: clouds in, poses out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -18,6 +18,7 @@ from coframe.estep import Cloud
 from coframe.export import described
 from coframe.io import clouds as cloud_files
 from coframe.joint import Constraints
+from coframe.journal import Journal, digest
 from coframe.result import Registration, in_user_units, side_by_side
 from coframe.schedule import Level, Runner
 from coframe.start import nothing
@@ -42,6 +43,7 @@ def register(
     names: Sequence[str] | None = None,
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
@@ -52,7 +54,8 @@ def register(
     weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
     priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
     iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched.
+    of pairs matched so far and of all, where pairs are matched. journal: keeps what is done, so that a run that is interrupted
+    can go on (see `Journal`).
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
@@ -72,12 +75,15 @@ def register(
             names=[scan.name for scan in scans] if names is None else names,
             on_iteration=on_iteration,
             on_pair=on_pair,
+            journal=journal,
         )
         return described(result, scans, files)
     clouds = as_clouds(clouds, names=names)
     M, D = len(clouds), clouds[0].shape[1]
     names = [f"cloud {j}" for j in range(M)] if names is None else names
-    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration)
+    problem = Problem(clouds, as_weights(weights, clouds), names, options, as_fixed(fixed, M), priors, on_iteration, journal)
+    if journal is not None:
+        journal.begin(*problem.fingerprint(poses))
     if poses is not None:
         return problem.fit(as_poses(poses, M, D))
     begun = _begun(problem, on_pair)
@@ -102,6 +108,16 @@ class Problem:
     fixed: tuple[int, ...]
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
+    journal: Journal | None = None
+
+    def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+        """All that the result depends on: options, name and digest of each cloud, a digest of start poses and the like."""
+        options = {name: value for name, value in asdict(self.options).items() if name != "threads"}
+        clouds = [(name, digest(cloud)) for name, cloud in zip(self.names, self.clouds, strict=True)]
+        known = [np.array(prior.cloud) for prior in self.priors]
+        known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
+        start = np.empty(0) if poses is None else np.asarray(poses, float)
+        return options, clouds, digest(start, np.array(self.fixed), *self.weights, *known)
 
     def part(self, group: Sequence[int]) -> "Problem":
         """The problem of some of the clouds; only a problem without fixed clouds and priors has parts."""
@@ -138,6 +154,7 @@ class Problem:
                 threads=options.threads,
                 constraints=constraints,
                 on_iteration=em.carry_on if self.on_iteration is em.carry_on else told,
+                journal=self.journal,
             ),
         )
         sweep = Sweep([Cloud.of(c, w) for c, w in zip(inner, self.weights, strict=True)], threads=options.threads)
@@ -150,7 +167,7 @@ class Problem:
         rng = np.random.default_rng(self.options.seed)
         orders = [rng.permutation(len(cloud))[: 2 * COARSE.points] for cloud in self.clouds]
         inner = frames.enter([cloud[order] for cloud, order in zip(self.clouds, orders, strict=True)])
-        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads)
+        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
         fit = runner.fit([Cloud.of(cloud[::2]) for cloud in inner], frames.enter_poses(poses, origin), COARSE)
         sweep = Sweep([Cloud.of(cloud[1::2]) for cloud in inner], threads=self.options.threads)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
@@ -176,6 +193,7 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
         threads=available_cores() if options.threads is None else options.threads,
         look=options.start == "auto",
         on_pair=on_pair,
+        journal=problem.journal,
     )
 
 

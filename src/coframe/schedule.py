@@ -25,6 +25,7 @@ from coframe.arrays import Array
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import Cloud
 from coframe.joint import UNCONSTRAINED, Constraints
+from coframe.journal import Journal
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.sweeps import Sweep, available_cores
@@ -154,6 +155,7 @@ class Runner:
     threads: int | None = None
     constraints: Constraints = UNCONSTRAINED
     on_iteration: Callable[[Iteration], bool | None] = em.carry_on
+    journal: Journal | None = None  # of what is done, for a run that may be interrupted
 
     def log_prior(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
         """The logarithm of all priors, on poses and mixture: what EM climbs together with the likelihood."""
@@ -190,7 +192,8 @@ class Runner:
             mixture = replace(mixture, covariances=spheres, outlier_density=0.0)
             _, log_likelihood = sweep.moments(poses, mixture)
             mixture = replace(mixture, outlier_density=outlier_density(typical(log_likelihood, sweep.points)))
-        run = partial(em.batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
+        batch = em.batch if self.journal is None else self.journal.batch
+        run = partial(batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
         step = Step(self.floor, level.spheres, constraints=self.constraints)
         if level.maturing:
             held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import InputError
+from coframe.journal import Journal
 from coframe.start import verify
 from coframe.start.features import Scan
 from coframe.start.verify import Evidence
@@ -135,11 +136,12 @@ def edges(
     known: Sequence[Float[Array, "4 4"] | None] | None = None,
     propose: Callable[[Scan, Scan], list[Float[Array, "4 4"]]] | None = None,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> tuple[list[Edge], list[Pair]]:
     """Every pair matched and verified, and the pairs that the native matcher crashed on.
 
     `known` holds a motion for each pair that is to be verified beside those found; `propose` finds motions without descriptors.
-    The result does not depend on `threads`.
+    The result does not depend on `threads`. Motions that the `journal` knows of are not sought again.
     """
     guesses = [None] * len(pairs) if known is None else known
     solvers: list[Solver] = []
@@ -155,7 +157,7 @@ def edges(
                 local.solver = Solver()
                 with lock:
                     solvers.append(local.solver)
-            motions = local.solver.motions(*matched(a, b))
+            motions = _recalled(journal, local.solver, *matched(a, b))
         tried = ([] if guess is None else [guess]) + (motions or [])
         found_edge = weighed(a, b, pair, tried)
         with lock:
@@ -171,6 +173,21 @@ def edges(
             solver.close()
     crashed = [pair for pair, edge_found in zip(pairs, found, strict=True) if edge_found is None]
     return [edge_found for edge_found in found if edge_found is not None], crashed
+
+
+def _recalled(
+    journal: Journal | None, solver: Solver, source: Float[Array, "m 3"], target: Float[Array, "m 3"]
+) -> list[Float[Array, "4 4"]] | None:
+    """The solver's motions, or those that the journal knows of."""
+    if journal is None:
+        return solver.motions(source, target)
+
+    def found() -> Float[Array, "H 4 4"] | None:
+        motions = solver.motions(source, target)
+        return None if motions is None else np.array(motions).reshape(-1, 4, 4)
+
+    known = journal.recall((source, target), found)
+    return None if known is None else list(known)
 
 
 def weighed(a: Scan, b: Scan, pair: Pair, motions: Sequence[Float[Array, "4 4"]]) -> Edge:

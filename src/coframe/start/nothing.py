@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.arrays import Array
+from coframe.journal import Journal
 from coframe.start import features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import Scan
@@ -90,12 +91,13 @@ def start(
     threads: int,
     look: bool = True,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
+    journal: Journal | None = None,
 ) -> Start:
     """Where the clouds may lie. `look`: first see whether they lie in place already."""
     tried = 0
     best: Start | None = None
     for points in POINTS[clouds[0].shape[1]]:
-        found = _attempted(clouds, points, rng, threads, look, on_pair)
+        found = _attempted(clouds, points, rng, threads, look, on_pair, journal)
         tried += found.pairs
         if best is None or _certainty(found) > _certainty(best):
             best = found
@@ -117,6 +119,7 @@ def _attempted(
     threads: int,
     look: bool,
     on_pair: Callable[[int, int], object],
+    journal: Journal | None,
 ) -> Start:
     """A start from scans of about so many points."""
     M, D = len(clouds), clouds[0].shape[1]
@@ -137,11 +140,11 @@ def _attempted(
         match.available()
     propose = None if D == 3 else planar.motions
     known = guesses if look else None
-    edges, crashed = match.edges(scans, pairs, threads=threads, known=known, propose=propose, on_pair=on_pair)
+    edges, crashed = match.edges(scans, pairs, threads=threads, known=known, propose=propose, on_pair=on_pair, journal=journal)
     tried = len(pairs)
     graphs, sure = graph.decided(edges, M)
     if len(graphs[0].groups) > 1:
-        more, dead, extra = _between(scans, graphs[0], rng, threads, propose, on_pair)
+        more, dead, extra = _between(scans, graphs[0], rng, threads, propose, on_pair, journal)
         edges, crashed, tried = [*_without(edges, more), *more], [*crashed, *dead], tried + extra
         graphs, sure = graph.decided(edges, M)
     groups = graphs[0].groups
@@ -217,6 +220,7 @@ def _between(
     threads: int,
     propose: Callable[[Scan, Scan], list[Float[Array, "4 4"]]] | None,
     on_pair: Callable[[int, int], object],
+    journal: Journal | None,
 ) -> tuple[list[Edge], list[Pair], int]:
     """Edges between the groups, found with the normals of one of the two turned inside out: their sides are a guess.
 
@@ -236,7 +240,7 @@ def _between(
             pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
             if len(pairs) > match.MOST_PAIRS:
                 pairs = [pairs[i] for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))]
-            more, dead = match.edges(both, pairs, threads=threads, propose=propose, on_pair=on_pair)
+            more, dead = match.edges(both, pairs, threads=threads, propose=propose, on_pair=on_pair, journal=journal)
             count, crashed = count + len(pairs), [*crashed, *dead]
             good = graph.unambiguous(more)
             if good:

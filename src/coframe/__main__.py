@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: MIT
+"""`python -m coframe` is the `coframe` command."""
+
+from coframe.cli import main
+
+main()
