@@ -18,6 +18,7 @@ MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
 LEAST_WEIGHT = 1e-12  # of the largest: less is no weight
 STRAY = 1000.0  # extents of the largest cloud: points further from the median of their cloud count as nothing
+FAR = 1e6  # extents: clouds that start further apart than this drown in rounding
 RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
@@ -88,6 +89,18 @@ def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Flo
         if not np.array_equal(pose[-1], last_row):
             raise InputError(f"{name}: expected a last row {last_row.tolist()}, found {pose[-1].tolist()} for cloud {j}")
     return geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
+
+
+def near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
+    """Start poses in internal coordinates, where no cloud lies so far away that nothing of its shape is left after rounding."""
+    distance = np.linalg.norm(geometry.translation(poses), axis=1)
+    if not distance.max() <= FAR:
+        j = int(distance.argmax())
+        raise InputError(
+            f"{names[j]}: expected clouds within {FAR:.0e} extents of each other, found it {distance[j]:.1e} away from their middle; "
+            "give start poses that bring them together"
+        )
+    return poses
 
 
 def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, " _"]]:

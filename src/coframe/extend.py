@@ -21,7 +21,7 @@ from coframe import em, geometry, joint, mstep, schedule
 from coframe.arrays import Array
 from coframe.assess import LARGE, Verdict, farther, pose_covariance, verdicts
 from coframe.clouds import Frames, InputError, as_clouds, extent
-from coframe.doors import Options, as_poses, as_weights
+from coframe.doors import Options, as_poses, as_weights, near
 from coframe.em import Fit
 from coframe.estep import Cloud
 from coframe.export import columns
@@ -83,7 +83,7 @@ def extend(
     (inner,) = frames.enter([cloud])
     (drawn,) = schedule.drawn_points([inner], [weight], options.points, rng)
     arrival = Arrival(drawn, implied(before, result.moments.mass.sum(0)), options.threads)
-    placed = arrival.best(frames.enter_poses(start[None], origin), before, rng)
+    placed = arrival.best(near(frames.enter_poses(start[None], origin), [name]), before, rng)
     seeds = arrival.new_surface(placed, rng)
     arrival = replace(arrival, past=with_components(arrival.past, seeds.means, seeds.covariances, PSEUDO))
     fit = arrival.settled(placed, joined(before, seeds), options)

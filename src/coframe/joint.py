@@ -13,6 +13,7 @@ number of points. It is still an EM step: Q never falls (a step that would lower
 paper's.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ SLIDE = 5.0
 LEAST_TANGENT = 0.01
 CHUNK = 512  # components at a time: bounds the memory that many clouds take
 TRACE = 1e-12  # of the stiffness that a cloud would have alone
+ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
+LEAST_INFORMATION = 1e-12  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
@@ -156,14 +159,15 @@ def regular(H: Float[Array, "MP MP"], P: int, gauge_free: bool) -> Float[Array, 
 def _solved(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "..."]:
     """H^-1 right. Where rounding has left H singular, as with clouds of very different sizes, each of its rows counts alike
     and directions that hold nothing are left as soft as rounding allows."""
-    try:
-        return np.asarray(np.linalg.solve(H, right))
-    except np.linalg.LinAlgError:
-        unit = 1 / np.sqrt(np.maximum(np.diagonal(H), np.finfo(float).tiny))
-        values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
-        values = np.maximum(values, len(H) * np.finfo(float).eps * values[-1])
-        inverse = unit[:, None] * ((vectors / values) @ vectors.T) * unit
-        return np.asarray(inverse @ right)
+    with suppress(np.linalg.LinAlgError):
+        found = np.asarray(np.linalg.solve(H, right))
+        if (np.abs(found) < ABSURD).all():  # false for NaN
+            return found
+    unit = 1 / np.sqrt(np.maximum(np.diagonal(H), LEAST_INFORMATION))
+    values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
+    values = np.maximum(values, len(H) * np.finfo(float).eps * max(values[-1], 1.0))
+    inverse = unit[:, None] * ((vectors / values) @ vectors.T) * unit
+    return np.asarray(inverse @ right)
 
 
 def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraints) -> Float[Array, "MP MP"]:
@@ -172,7 +176,7 @@ def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraint
     M = len(H) // P
     free = constraints.allowed(M, dimension)
     result = np.zeros_like(H)
-    held = regular(H, P, constraints.gauge_free)[np.ix_(free, free)]
+    held = regular(H + LEAST_INFORMATION * np.eye(len(H)), P, constraints.gauge_free)[np.ix_(free, free)]
     result[np.ix_(free, free)] = _solved(held, np.eye(len(held)))
     if constraints.gauge_free:
         mean = np.tile(np.eye(P), (M, M)) / M

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from coframe import em, geometry, schedule
 from coframe.arrays import Array
 from coframe.clouds import Frames, InputError, as_clouds
-from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_weights
+from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, as_weights, near
 from coframe.em import Iteration, Status
 from coframe.estep import Cloud
 from coframe.export import described
@@ -146,7 +146,7 @@ class Problem:
         fit = schedule.coarse_to_fine(
             [cloud[count] for cloud, count in zip(inner, counting, strict=True)],
             [weight[count] for weight, count in zip(self.weights, counting, strict=True)],
-            frames.enter_poses(poses, origin),
+            near(frames.enter_poses(poses, origin), self.names),
             Level(options.components, options.points, options.iterations, tolerance=options.tolerance),
             Runner(
                 floor=FLOOR,
@@ -162,13 +162,14 @@ class Problem:
 
     def held_out(self, poses: Float[Array, "M D1 D1"]) -> float:
         """How well a coarse model, fitted from start poses to some points, explains others: mean log-likelihood of a point."""
-        frames = Frames.of(self.clouds)
+        clouds = [cloud[weight > 0] for cloud, weight in zip(self.clouds, self.weights, strict=True)]
+        frames = Frames.of(clouds)
         origin = np.mean([geometry.transform(T, c[None])[0] for T, c in zip(poses, frames.centres, strict=True)], axis=0)
         rng = np.random.default_rng(self.options.seed)
-        orders = [rng.permutation(len(cloud))[: 2 * COARSE.points] for cloud in self.clouds]
-        inner = frames.enter([cloud[order] for cloud, order in zip(self.clouds, orders, strict=True)])
+        orders = [rng.permutation(len(cloud))[: 2 * COARSE.points] for cloud in clouds]
+        inner = frames.enter([cloud[order] for cloud, order in zip(clouds, orders, strict=True)])
         runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
-        fit = runner.fit([Cloud.of(cloud[::2]) for cloud in inner], frames.enter_poses(poses, origin), COARSE)
+        fit = runner.fit([Cloud.of(cloud[::2]) for cloud in inner], near(frames.enter_poses(poses, origin), self.names), COARSE)
         sweep = Sweep([Cloud.of(cloud[1::2]) for cloud in inner], threads=self.options.threads)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
         return float(log_likelihood.sum() / sweep.points.sum())

@@ -94,7 +94,7 @@ def from_arrays(clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"]
     return Frames(
         tuple(f"frame {i}" for i in range(len(clouds))),
         stamps,
-        lambda i: Frame(float(stamps[i]), np.asarray(clouds[i], float), np.ones(len(clouds[i])), f"frame {i}"),
+        lambda i: _frame(np.asarray(clouds[i], float), float(stamps[i]), f"frame {i}"),
     )
 
 
@@ -182,9 +182,13 @@ def _exists(path: Path) -> bool:
 
 
 def _cloud(path: Path, time: float) -> Frame:
-    points = cloud_files.read(path)
-    points = points[(np.abs(points) <= LARGEST_NUMBER).all(1)]
-    return Frame(time, points, np.ones(len(points)), path.name)
+    return _frame(cloud_files.read(path), time, path.name)
+
+
+def _frame(points: Float[Array, "N D"], time: float, name: str) -> Frame:
+    """Without points that are no places."""
+    points = points[(np.abs(points) <= LARGEST_NUMBER).all(1)]  # false for NaN
+    return Frame(time, points, np.ones(len(points)), name)
 
 
 def _tum_list(path: Path) -> tuple[Float[Array, " N"], list[Path]]:

@@ -45,6 +45,7 @@ HOPES = 5  # of a place, that are looked at closely
 GLIMPSE = 300  # points for a first look
 DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
 FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
+LARGEST = 1e30  # coordinates, and inverse extents: beyond, there is no unit of length
 INDICES = ("base", "index", "sizes", "order")
 BALANCE = 0.7  # see `frames.by_surface`
 
@@ -143,7 +144,7 @@ class Tracker:
 
     def prepared(self, index: int, frame: Frame) -> Prepared:
         """Points drawn from a frame. It depends on nothing that was tracked, so that it may be done ahead."""
-        if len(frame) < LEAST_POINTS:
+        if not _shows_something(frame):
             return Prepared(frame.time, None, 0.0)
         rng = np.random.default_rng([self.options.seed, index])
         some = frames.by_surface(frame, self.options.points, rng, balance=BALANCE)
@@ -302,6 +303,14 @@ class Tracker:
             keyframes=tuple(self.keyframes),
             mixture=self.mixture,
         )
+
+
+def _shows_something(frame: Frame) -> bool:
+    """Whether a frame has enough points, in different places."""
+    if len(frame) < LEAST_POINTS:
+        return False
+    farthest, size = np.abs(frame.points).max(), extent(frame.points)
+    return bool(farthest < LARGEST and size > max(8 * np.finfo(float).eps * farthest, 1 / LARGEST))
 
 
 def _check_state(s: dict[str, Array]) -> None:
