@@ -64,6 +64,15 @@ def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tall
     return tally
 
 
+def sum_of(tallies: list[Tally]) -> Tally:
+    """The tallies of several engines on one target as one."""
+    total = Tally(tallies[0].name)
+    for each in tallies:
+        total.cases, total.refused = total.cases + each.cases, total.refused + each.refused
+        total.seconds, total.findings = total.seconds + each.seconds, [*total.findings, *each.findings]
+    return total
+
+
 def worker_target(name: str) -> str:
     from fuzz.targets import TARGETS
 
@@ -86,18 +95,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help=f"of {', '.join(TARGETS)}, register")
     parser.add_argument("--engine", choices=("auto", "own", "atheris"), default="auto")
     given = parser.parse_args()
-    engine = given.engine
-    if engine == "auto":
-        engine = "atheris" if importlib.util.find_spec("atheris") else "own"
+    both = ["own", "atheris"] if importlib.util.find_spec("atheris") else ["own"]
+    engines = both if given.engine == "auto" else [given.engine]
     wanted = given.only or [*TARGETS, "register"]
-    print(f"engine: {engine}, seed {given.seed}")
+    print(f"engines: {', '.join(engines)}; seed {given.seed}")
     print(f"{'target':18} {'cases':>8} {'read':>8} {'refused':>8} {'time':>9} {'rate':>9}  findings", flush=True)
     found = 0
     for name in wanted:
         if name == "register":
             tally = problems.fuzzed(given.problems, given.seed, FINDINGS)
         else:
-            tally = fuzzed(name, given.runs, given.seed, given.seconds, engine)
+            shares = [given.runs] if len(engines) == 1 else [given.runs - given.runs // 2, given.runs // 2]
+            parts = zip(engines, shares, strict=True)
+            tally = sum_of([fuzzed(name, runs, given.seed, given.seconds / len(engines), engine) for engine, runs in parts])
         found += len(tally.findings)
         print(tally.line(), flush=True)
     if found:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Writes the good files of tests/corpus, from points of our own: `python -m fuzz.seeds`. Several kinds of each format."""
 
+import contextlib
 import json
 import struct
 from pathlib import Path
@@ -13,9 +14,10 @@ from coframe.io import clouds as cloud_files
 from coframe.io import e57
 from coframe.io import poses as pose_files
 from coframe.io.scan import Scan
+from coframe.report.run import Run
 from coframe.sequence import frames
 from coframe.sequence.tracking import Tracker, TrackOptions
-from fuzz.targets import CAMERA, MESHES, POSES
+from fuzz.targets import CAMERA, MESHES, POSES, QUICK, SMALL
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 RNG = np.random.default_rng(8)
@@ -53,6 +55,7 @@ def write_all() -> None:
     trajectory.write_tum(_path("trajectory-tum", "seed.txt"), path_of_sensor)
     trajectory.write_kitti(_path("trajectory-kitti", "seed.txt"), path_of_sensor)
     _results()
+    _interrupted()
     _sequences()
 
 
@@ -148,6 +151,19 @@ def _results() -> None:
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
+
+
+def _interrupted() -> None:
+    """The checkpoint of a run that was stopped, and what the report keeps of a run."""
+
+    def stop(step: coframe.Iteration) -> bool:
+        raise KeyboardInterrupt
+
+    path = _path("checkpoint", "seed.db")
+    with contextlib.suppress(KeyboardInterrupt), coframe.Journal(path, every=0.0) as journal:
+        coframe.register(SMALL, geometry.identity(2, 2), options=QUICK, journal=journal, on_iteration=stop)
+    Run("coframe register", {"seed": 0}, {"coframe": "0"}, 1.0, geometry.identity(2, 3)).save(path.parent)
+    (path.parent / "run.json").replace(_path("run", "seed.json"))
 
 
 def _sequences() -> None:
