@@ -48,7 +48,7 @@ def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tall
             done, refused = struct.unpack("<QQ", (folder / "count").read_bytes())
             tally.cases, tally.refused = tally.cases + done, tally.refused + refused
             if process.returncode:
-                kind = "hang" if process.returncode == -signal.SIGALRM else f"death{process.returncode}"
+                kind = "hang" if -process.returncode in (signal.SIGALRM, signal.SIGPROF) else f"death{process.returncode}"
                 inside = folder / "input" / worker_target(name)
                 if not inside.exists() or not done:
                     raise SystemExit(f"{name}: the process died before its first case\n{process.stderr[-3000:]}")
@@ -84,7 +84,6 @@ def _shared_memory() -> str | None:
 
 
 def main() -> None:
-    from fuzz import problems
     from fuzz.targets import TARGETS
 
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
@@ -92,22 +91,19 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=10_000, help="problems for register")
     parser.add_argument("--seconds", type=float, default=1800.0, help="per reader, at most")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", help=f"of {', '.join(TARGETS)}, register")
+    parser.add_argument("--only", nargs="*", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--engine", choices=("auto", "own", "atheris"), default="auto")
     given = parser.parse_args()
     both = ["own", "atheris"] if importlib.util.find_spec("atheris") else ["own"]
     engines = both if given.engine == "auto" else [given.engine]
-    wanted = given.only or [*TARGETS, "register"]
+    wanted, seeds = given.only or list(TARGETS), [given.seed, given.seed]
     print(f"engines: {', '.join(engines)}; seed {given.seed}")
     print(f"{'target':18} {'cases':>8} {'read':>8} {'refused':>8} {'time':>9} {'rate':>9}  findings", flush=True)
     found = 0
     for name in wanted:
-        if name == "register":
-            tally = problems.fuzzed(given.problems, given.seed, FINDINGS)
-        else:
-            shares = [given.runs] if len(engines) == 1 else [given.runs - given.runs // 2, given.runs // 2]
-            parts = zip(engines, shares, strict=True)
-            tally = sum_of([fuzzed(name, runs, given.seed, given.seconds / len(engines), engine) for engine, runs in parts])
+        runs, seconds = (given.problems, 36_000.0) if name == "register" else (given.runs, given.seconds)
+        shares = [runs] if len(engines) == 1 else [runs - runs // 2, runs // 2]
+        tally = sum_of([fuzzed(name, *each) for each in zip(shares, seeds, [seconds / len(engines)] * 2, engines, strict=False)])
         found += len(tally.findings)
         print(tally.line(), flush=True)
     if found:

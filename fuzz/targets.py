@@ -22,6 +22,7 @@ from coframe.io import poses as pose_files
 from coframe.report import run
 from coframe.sequence import frames
 from coframe.sequence.tracking import Tracker
+from fuzz import problems
 
 SMALL = [np.random.default_rng(seed).normal(size=(9, 2)) for seed in (0, 1)]
 QUICK = coframe.Options(components=1, points=9, iterations=1, threads=1)
@@ -173,4 +174,5 @@ TARGETS: dict[str, Target] = {
     "track-state": Target("track.npz", checkpoint),
     "run": Target("run.json", about_run),
     "checkpoint": Target("checkpoint.db", resumed),
+    "register": Target("problem", problems.register),
 }  # fmt: skip

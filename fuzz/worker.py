@@ -20,7 +20,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-HANG = 10.0  # s
+HANG = 10.0  # s of processor time, so that a busy machine makes no findings;
+ASLEEP = 60.0  # s of any time
 MEMORY = 1 << 30  # bytes that a case may ask for beyond what is there; files are smaller than 64 KB
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 
@@ -57,11 +58,12 @@ class Cases:
                 self.target.read(self.path)
 
     def run(self, data: bytes) -> None:
-        """One case. The process ends here by SIGALRM when it hangs, or by whatever a native library does to it."""
+        """One case. The process ends here by SIGPROF or SIGALRM when it hangs, or by whatever a native library does to it."""
         from coframe import InputError
 
         self.path.write_bytes(data)
-        signal.setitimer(signal.ITIMER_REAL, HANG)
+        signal.setitimer(signal.ITIMER_PROF, HANG)
+        signal.setitimer(signal.ITIMER_REAL, ASLEEP)
         try:
             self.target.read(self.path)
         except InputError as error:
@@ -75,6 +77,7 @@ class Cases:
                 raise
             self.found(type(error).__name__, error)
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.done += 1
         self.count[:] = struct.pack("<QQ", self.done, self.refused)
@@ -169,7 +172,7 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
 
 def main() -> None:
     name, folder, runs, seed, seconds, engine = sys.argv[1:7]
-    os.environ["NUMBA_NUM_THREADS"] = "1"
+    os.environ |= {"NUMBA_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}  # a backtrace takes seconds
     drive = load(engine)
     cases = Cases(name, Path(folder))
     if engine == "own" and runs == "replay":

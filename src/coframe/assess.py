@@ -114,4 +114,12 @@ def pose_covariance(
         H[j, j] += J.T @ prior.information @ J
     whole = joint.covariance(H, D, constraints)
     levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
-    return np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)])
+    return _positive(np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)]))
+
+
+def _positive(covariances: Float[Array, "M P P"]) -> Float[Array, "M P P"]:
+    """Covariances of poses that hardly anything holds are differences of large numbers: what rounding made negative is zero."""
+    values, vectors = np.linalg.eigh(covariances)
+    broken = values[:, 0] < 0
+    clipped = (vectors * np.maximum(values, 0)[:, None]) @ np.swapaxes(vectors, 1, 2)
+    return np.where(broken[:, None, None], clipped, covariances)

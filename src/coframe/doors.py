@@ -18,7 +18,7 @@ MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
 LEAST_WEIGHT = 1e-12  # of the largest: less is no weight
 STRAY = 1000.0  # extents of the largest cloud: points further from the median of their cloud count as nothing
-FAR = 1e6  # extents: clouds that start further apart than this drown in rounding
+FAR = 1e4  # extents: the rounding of the square of a longer way is more than the smallest variance
 RIGID = 1e-3  # how far a rotation matrix may be from one
 
 

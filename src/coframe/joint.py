@@ -27,6 +27,7 @@ SLIDE = 5.0
 LEAST_TANGENT = 0.01
 CHUNK = 512  # components at a time: bounds the memory that many clouds take
 TRACE = 1e-12  # of the stiffness that a cloud would have alone
+LONGEST = 1e4  # extents or radians of a step: what only a system without hold asks for, and a sum of squares survives
 ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
 LEAST_INFORMATION = 1e-12  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
@@ -119,6 +120,7 @@ def motions(
     twists = np.zeros(M * P)
     twists[free] = -_solved(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
     twists = stride * twists.reshape(M, P)
+    twists *= min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
     return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
 
 

@@ -23,6 +23,7 @@ LARGEST = 2**31 - 1  # coordinates are 32-bit integers
 LAYERED = 3  # LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the first point
 LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # per kind of item in such a chunk: point, colour, colour and infrared, wave packet;
 BYTES = 14  # of extra bytes, one a byte
+ITEMS = {6: 20, 7: 8, 8: 6, 9: 29, 10: 30, 11: 6, 12: 8, 13: 29}  # bytes of the kinds of items, old and new
 
 
 def read_scan(path: str | os.PathLike[str]) -> Scan:
@@ -108,7 +109,7 @@ def _checked(path: str | os.PathLike[str]) -> str:
         raise ValueError("its header promises records that it does not hold")
     if (count * length > size - points) if form < 128 else (count > COMPRESSION * size):
         raise ValueError(f"its header promises {count} points, and it is {size} bytes long")
-    if form >= 128 and count and _chunks(path, points, size) > size:
+    if form >= 128 and _chunks(path, points, size) > size:
         raise ValueError("its table of chunks is damaged")
     return os.fspath(path)
 
@@ -139,6 +140,8 @@ def _check_chunks(path: str | os.PathLike[str], reader: Any) -> None:
     length = header.point_format.size
     compressor, (items,) = struct.unpack_from("<H", record)[0], struct.unpack_from("<H", record, 32)
     kinds = [struct.unpack_from("<HH", record, 34 + 6 * i) for i in range(items)]
+    if any(size != ITEMS.get(kind, size) for kind, size in kinds):
+        raise ValueError("the items of its points have other sizes than their kinds")
     layers = sum(size if kind == BYTES else LAYERS.get(kind, 0) for kind, size in kinds)
     with open(path, "rb") as file:
         file.seek(header.offset_to_point_data)
