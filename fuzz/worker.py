@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """One process that fuzzes one target. It may die: what it was reading stays in its folder, and the parent looks at it.
 
-`python -m fuzz.worker TARGET FOLDER RUNS SEED SECONDS ENGINE`, or with files to replay instead of runs.
+`python -m fuzz.worker TARGET FOLDER RUNS SEED SECONDS ENGINE`; or `python -m fuzz.worker replay FOLDER`, with the files of each
+target as JSON on stdin and, on stdout, what was wrong and which were read.
 """
 
 import contextlib
@@ -43,10 +44,15 @@ class Cases:
         self.done = self.refused = 0
         self.seen: set[str] = set()
         warnings.simplefilter("ignore")
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         self.warm_up(name)
+        self.limit()
+
+    def limit(self) -> None:
+        """Bound the memory of the process."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         virtual = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (virtual + MEMORY, virtual + MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (virtual + MEMORY, resource.RLIM_INFINITY))
 
     def warm_up(self, name: str) -> None:
         """Good files first: libraries are loaded and kernels compiled before time and memory are limited."""
@@ -170,15 +176,29 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
     return guided
 
 
+def replay(folder: Path) -> None:
+    """Every file once, all targets in this process."""
+    outcome = {}
+    for name, files in json.loads(sys.stdin.read()).items():
+        cases, read = Cases(name, folder / name), []
+        for path in files:
+            (folder / "now").write_text(path)
+            refused = cases.refused
+            cases.run(Path(path).read_bytes())
+            if cases.refused == refused:
+                read.append(path)
+        outcome[name] = [sorted(cases.seen), read]
+    print(json.dumps(outcome))
+
+
 def main() -> None:
+    if sys.argv[1] == "replay":
+        os.environ["RUST_BACKTRACE"] = "0"
+        return replay(Path(sys.argv[2]))
     name, folder, runs, seed, seconds, engine = sys.argv[1:7]
     os.environ |= {"NUMBA_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}  # a backtrace takes seconds
     drive = load(engine)
     cases = Cases(name, Path(folder))
-    if engine == "own" and runs == "replay":
-        for path in json.loads(sys.stdin.read()):
-            cases.run(Path(path).read_bytes())
-        return
     seeds = [path.read_bytes() for path in sorted((CORPUS / name).iterdir()) if path.suffix != ".why"]
     drive(cases, seeds, int(runs), int(seed), float(seconds))
 
