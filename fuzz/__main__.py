@@ -33,7 +33,8 @@ class Tally:
     def line(self) -> str:
         rate = self.cases / max(self.seconds, 1e-9)
         found = ", ".join(self.findings) or "none"
-        return f"{self.name:18} {self.cases:8} {self.cases - self.refused:8} {self.refused:8} {self.seconds:7.0f} s {rate:7.0f}/s  {found}"
+        counts = f"{self.name:18} {self.cases:8} {self.cases - self.refused:8} {self.refused:8}"
+        return f"{counts} {self.seconds:7.0f} s {rate:7.0f}/s  {found}"
 
 
 def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tally:
@@ -43,8 +44,20 @@ def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tall
         with tempfile.TemporaryDirectory(prefix="coframe-fuzz-", dir=_shared_memory()) as scratch:
             folder = Path(scratch)
             left = str(seconds - (time.monotonic() - start))
-            command = [sys.executable, "-m", "fuzz.worker", name, scratch, str(runs - tally.cases), str(seed + tally.cases), left, engine]
-            process = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+            command = [
+                sys.executable,
+                "-m",
+                "fuzz.worker",
+                name,
+                scratch,
+                str(runs - tally.cases),
+                str(seed + tally.cases),
+                left,
+                engine,
+            ]
+            process = subprocess.run(
+                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+            )
             done, refused = struct.unpack("<QQ", (folder / "count").read_bytes())
             tally.cases, tally.refused = tally.cases + done, tally.refused + refused
             if process.returncode:
@@ -103,7 +116,9 @@ def main() -> None:
     for name in wanted:
         runs, seconds = (given.problems, 36_000.0) if name == "register" else (given.runs, given.seconds)
         shares = [runs] if len(engines) == 1 else [runs - runs // 2, runs // 2]
-        tally = sum_of([fuzzed(name, *each) for each in zip(shares, seeds, [seconds / len(engines)] * 2, engines, strict=False)])
+        tally = sum_of(
+            [fuzzed(name, *each) for each in zip(shares, seeds, [seconds / len(engines)] * 2, engines, strict=False)]
+        )
         found += len(tally.findings)
         print(tally.line(), flush=True)
     if found:

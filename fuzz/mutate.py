@@ -15,11 +15,51 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numba import njit
 
-INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 100, 127, 128, 255, 256, 1000, 65535, 65536, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+INTEGERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    16,
+    100,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    65535,
+    65536,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+)
 INTEGERS += ((1 << 32), (1 << 40), (1 << 62), (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 TEXTS = ("0", "1", "2", "-1", "3", "4", "7", "255", "256", "65536", "2147483647", "4294967296", "1000000000000", "9" * 30)
 TEXTS += ("nan", "inf", "-inf", "1e308", "1e999", "1e-320", "-0.0", "0.5", "1_0", "0x10", "", "a", "1e", ".", "+-1")
-TOKENS = (b"\n", b"\r\n", b"\r", b"\0", b" ", b"\t", b",", b";", b"#", b"//", b"<", b"{", b"}", b"[", b"]", b'"', b":", b"\xff\xfe")
+TOKENS = (
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\0",
+    b" ",
+    b"\t",
+    b",",
+    b";",
+    b"#",
+    b"//",
+    b"<",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b":",
+    b"\xff\xfe",
+)
 TOKENS += (b"\xef\xbb\xbf", b"nan", b"inf", b"null", b"true", b"-", b"e", b"\x80", "é".encode())
 NUMBER = re.compile(rb"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 LARGEST = 1 << 16  # bytes of a case
@@ -158,7 +198,9 @@ def _in_array(content: bytes, draw: Draw) -> bytes:
     if draw.random() < 0.5 and array.size and array.dtype.kind in "fiu":
         values = array.copy().reshape(-1)
         with np.errstate(all="ignore"):
-            values[draw.randrange(len(values))] = np.array(draw.choice((0.0, -1.0, 1e6, np.nan, np.inf, 1e300))).astype(array.dtype)
+            values[draw.randrange(len(values))] = np.array(draw.choice((0.0, -1.0, 1e6, np.nan, np.inf, 1e300))).astype(
+                array.dtype
+            )
         array = values.reshape(array.shape)
     elif array.dtype.kind == "U":
         words = array.reshape(-1).tolist()

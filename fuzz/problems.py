@@ -151,7 +151,9 @@ def changed(b: Bytes, points: np.ndarray, D: int) -> np.ndarray:
             case 6:
                 strange = points.copy()
                 if N:
-                    strange[b.next() % N, b.next() % D] = b.pick((1e9, -0.0, 5e-324, 1e15, 1e4, 1e5, 1e6, np.nan, np.inf, 1e99, 1e300))
+                    strange[b.next() % N, b.next() % D] = b.pick(
+                        (1e9, -0.0, 5e-324, 1e15, 1e4, 1e5, 1e6, np.nan, np.inf, 1e99, 1e300)
+                    )
                 return strange
             case 7:
                 return points * ([1, 1, 1e-9] if D == 3 else [1, 1e-9])
@@ -196,8 +198,10 @@ def sound(result: coframe.Registration) -> None:
         assert np.abs(R @ R.T - np.eye(D)).max() < 1e-9
         assert np.linalg.det(R) > 0
     assert len(result.verdicts) == M
-    assert all(v.verdict in ("aligned", "weak", "failed") and "nan" not in v.reason and "inf" not in v.reason for v in result.verdicts)
-    assert all(-1e-9 <= each.min() and each.max() <= 1 + 1e-9 for each in result.outlier_probability)
+    assert all(
+        v.verdict in ("aligned", "weak", "failed") and "nan" not in v.reason and "inf" not in v.reason for v in result.verdicts
+    )
+    assert all(each.min() >= -1e-9 and each.max() <= 1 + 1e-9 for each in result.outlier_probability)
     assert np.linalg.eigvalsh(result.mixture.covariances).min() > 0
     assert all(np.diagonal(each).min() >= -1e-12 * np.abs(each).max() for each in result.pose_covariance)
     assert len(result.inliers()) == M

@@ -42,7 +42,9 @@ def write_all() -> None:
     _texts()
     _arrays()
     e57.write_scans(_path("e57", "seed.e57"), [Scan(POINTS), RICH])
-    e57.write_scans(_path("poses-e57", "seed.e57"), [Scan(POINTS[:1], pose=pose, name=n) for n, pose in zip("ab", _poses(), strict=False)])
+    e57.write_scans(
+        _path("poses-e57", "seed.e57"), [Scan(POINTS[:1], pose=pose, name=n) for n, pose in zip("ab", _poses(), strict=False)]
+    )
     _meshes()
     _images()
     for form in POSES:
@@ -73,7 +75,8 @@ def _poses() -> np.ndarray:
 
 
 def _plys() -> None:
-    head = "element vertex 6\nproperty float x\nproperty float y\nproperty float z\nelement face 1\nproperty list uchar int vertex_indices\n"
+    xyz = "property float x\nproperty float y\nproperty float z\n"
+    head = f"element vertex 6\n{xyz}element face 1\nproperty list uchar int vertex_indices\n"
     _path("ply", "seed-ascii.ply").write_text(f"ply\nformat ascii 1.0\ncomment c\n{head}end_header\n{ROWS}3 0 1 2\n")
     body = POINTS.astype(">f4").tobytes() + struct.pack(">B3i", 3, 0, 1, 2)
     _path("ply", "seed-big.ply").write_bytes(f"ply\nformat binary_big_endian 1.0\n{head}end_header\n".encode() + body)
@@ -119,7 +122,8 @@ def _meshes() -> None:
     obj = "".join(f"v {line}\n" for line in lines) + "".join("f {} {} {}\n".format(*(i + 1 for i in face)) for face in faces)
     off = f"OFF\n6 3 0\n{ROWS}" + "".join("3 {} {} {}\n".format(*face) for face in faces)
     facets = "".join(
-        "facet normal 0 0 1\nouter loop\n" + "".join(f"vertex {lines[i]}\n" for i in face) + "endloop\nendfacet\n" for face in faces
+        "facet normal 0 0 1\nouter loop\n" + "".join(f"vertex {lines[i]}\n" for i in face) + "endloop\nendfacet\n"
+        for face in faces
     )
     for kind, text in zip(MESHES, (obj, f"solid a\n{facets}endsolid a\n", off), strict=True):
         _path(kind, f"seed.{kind}").write_text(text)
@@ -177,7 +181,7 @@ def _sequences() -> None:
     rng = np.random.default_rng(1)
     tracker = Tracker(TrackOptions(points=200, components=8, iterations=1, threads=1))
     for i in range(2):
-        cloud = rng.uniform(-1, 1, (200, 3)) + [0, 0, 3]
+        cloud = rng.uniform(-1, 1, (200, 3)) + np.array([0, 0, 3])
         tracker.add(tracker.prepared(i, frames.Frame(i / 30, cloud, np.ones(len(cloud)), f"{i}")))
     tracker.save(_path("track-state", "seed.npz"))
 

@@ -26,6 +26,7 @@ from fuzz import problems
 
 SMALL = [np.random.default_rng(seed).normal(size=(9, 2)) for seed in (0, 1)]
 QUICK = coframe.Options(components=1, points=9, iterations=1, threads=1)
+CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 CAMERA = Intrinsics(5.0, 5.0, 2.0, 2.0, 1000.0)
 
 
@@ -147,12 +148,13 @@ def _beside(*files: tuple[str, bytes]) -> Callable[[Path], None]:
     return prepare
 
 
-def _seed(target: str, name: str) -> bytes:
-    return (Path(__file__).resolve().parents[1] / "tests" / "corpus" / target / name).read_bytes()
+def _seed(target: str, seed: str, name: str) -> Callable[[Path], None]:
+    """A good file beside the case."""
 
+    def prepare(folder: Path) -> None:
+        shutil.copy(CORPUS / target / seed, folder / name)
 
-def _image(folder: Path) -> None:
-    (folder / "a.png").write_bytes(_seed("png", "seed.png"))
+    return prepare
 
 
 CLOUDS = ("ply", "pcd", "xyz", "csv", "pts", "npy", "npz", "las", "laz", "e57", "bin", "png")
@@ -165,11 +167,11 @@ TARGETS: dict[str, Target] = {
     "poses-e57": Target("a.e57", poses),
     "trajectory-tum": Target("a.txt", partial(path_of_sensor, trajectory.read_tum)),
     "trajectory-kitti": Target("a.txt", partial(path_of_sensor, trajectory.read_kitti)),
-    "result-state": Target("state.npz", result, lambda folder: _beside(("merged.ply", _seed("result-merged", "seed.ply")))(folder)),
-    "result-merged": Target("merged.ply", result, lambda folder: _beside(("state.npz", _seed("result-state", "seed.npz")))(folder)),
+    "result-state": Target("state.npz", result, _seed("result-merged", "seed.ply", "merged.ply")),
+    "result-merged": Target("merged.ply", result, _seed("result-state", "seed.npz", "state.npz")),
     "intrinsics": Target("intrinsics.json", intrinsics),
-    "sequence-list": Target("depth.txt", sequence, _image),
-    "sequence-camera": Target("intrinsics.json", sequence, _image),
+    "sequence-list": Target("depth.txt", sequence, _seed("png", "seed.png", "a.png")),
+    "sequence-camera": Target("intrinsics.json", sequence, _seed("png", "seed.png", "a.png")),
     "sequence-image": Target("a.png", sequence, _beside(("intrinsics.json", json.dumps(vars(CAMERA)).encode()))),
     "track-state": Target("track.npz", checkpoint),
     "run": Target("run.json", about_run),

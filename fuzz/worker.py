@@ -147,7 +147,14 @@ def guided(cases: Cases, seeds: list[bytes], runs: int, seed: int, seconds: floa
         draw = random.Random(number)
         return atheris.Mutate(data, most) if draw.random() < 0.3 else mutated(data, draw, seeds, tokens)[:most]
 
-    arguments = [sys.argv[0], f"-runs={runs}", f"-seed={seed + 1}", f"-max_total_time={int(seconds)}", "-max_len=65536", "-timeout=0"]
+    arguments = [
+        sys.argv[0],
+        f"-runs={runs}",
+        f"-seed={seed + 1}",
+        f"-max_total_time={int(seconds)}",
+        "-max_len=65536",
+        "-timeout=0",
+    ]
     arguments += ["-rss_limit_mb=0", "-verbosity=0", "-print_final_stats=0", "-handle_segv=0", "-handle_abrt=0", str(corpus)]
     atheris.Setup(arguments, cases.run, custom_mutator=change)
     atheris.Fuzz()
@@ -165,7 +172,11 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
         return own
     import atheris
 
-    readers = [f"coframe.io.{name}" for name in "clouds e57 images las mesh pcd ply poses raw scan text".split()]
+    modules = ("clouds", "e57", "images", "las", "mesh", "pcd", "ply", "poses", "raw", "scan", "text", "archive")
+    readers = [f"coframe.io.{name}" for name in modules]
+        f"coframe.io.{name}"
+        for name in ["clouds", "e57", "images", "las", "mesh", "pcd", "ply", "poses", "raw", "scan", "text"]
+    ]
     others = ["coframe.trajectory", "coframe.sequence.frames", "coframe.sequence.tracking", "coframe.result"]
     libraries = ["plyfile", "laspy", "trimesh.exchange", "PIL.PngImagePlugin"]
     compiled = ["coframe.algebra", "coframe.kernels", "coframe.io.numbers", "coframe.surface", "coframe.start", "fuzz"]
@@ -194,7 +205,8 @@ def replay(folder: Path) -> None:
 def main() -> None:
     if sys.argv[1] == "replay":
         os.environ["RUST_BACKTRACE"] = "0"
-        return replay(Path(sys.argv[2]))
+        replay(Path(sys.argv[2]))
+        return
     name, folder, runs, seed, seconds, engine = sys.argv[1:7]
     os.environ |= {"NUMBA_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}  # a backtrace takes seconds
     drive = load(engine)

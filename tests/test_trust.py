@@ -142,7 +142,9 @@ def test_clouds_that_may_not_move_stay(fixed: tuple[int, ...]) -> None:
     np.testing.assert_allclose(result.poses[0], np.eye(4), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["planes", "most points in one place", "large", "as large as can be", "heavy tails", "no overlap"])
+@pytest.mark.parametrize(
+    "name", ["planes", "most points in one place", "large", "as large as can be", "heavy tails", "no overlap"]
+)
 def test_the_papers_methods_on_degenerate_clouds(name: str) -> None:
     clouds = DEGENERATE[name]
     means = np.asarray(clouds[0], float)[:8]
@@ -157,7 +159,8 @@ def test_the_papers_methods_check_their_start(argument: str, value: object) -> N
 
 
 @pytest.mark.parametrize(
-    "frame", [np.zeros((300, 3)), np.ones((300, 3)) * 1e200, np.full((300, 3), np.nan), np.zeros((0, 3)), np.tile(LINE, (3, 1)) * 1e-40]
+    "frame",
+    [np.zeros((300, 3)), np.ones((300, 3)) * 1e200, np.full((300, 3), np.nan), np.zeros((0, 3)), np.tile(LINE, (3, 1)) * 1e-40],
 )
 def test_frames_that_show_nothing_are_lost(frame: np.ndarray) -> None:
     good = np.tile(A, (3, 1)) + 1e-3 * rng.normal(size=(300, 3))

@@ -97,8 +97,8 @@ def near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "
     if not distance.max() <= FAR:
         j = int(distance.argmax())
         raise InputError(
-            f"{names[j]}: expected clouds within {FAR:.0e} extents of each other, found it {distance[j]:.1e} away from their middle; "
-            "give start poses that bring them together"
+            f"{names[j]}: expected clouds within {FAR:.0e} extents of each other, found it {distance[j]:.1e} away from "
+            "their middle; give start poses that bring them together"
         )
     return poses
 
@@ -123,7 +123,9 @@ def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[
     for j, (array, cloud) in enumerate(zip(checked, clouds, strict=True)):
         if (array > 0).sum() <= cloud.shape[1]:
             least = f"{LEAST_WEIGHT:.0e} of the largest weight"
-            raise InputError(f"weights of cloud {j}: expected more than {cloud.shape[1]} above {least}, found {(array > 0).sum()}")
+            raise InputError(
+                f"weights of cloud {j}: expected more than {cloud.shape[1]} above {least}, found {(array > 0).sum()}"
+            )
     checked = _of_near(checked, clouds)
     mean = np.concatenate(checked).mean()
     return [array / mean for array in checked]

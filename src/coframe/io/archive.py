@@ -19,7 +19,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, Array]:
         unpacked = sum(member.file_size for member in archive.infolist())
         if unpacked > max(FREE, LARGEST_RATIO * os.stat(path).st_size):
             raise ValueError(f"it would unpack to {unpacked} bytes")
-        return {member.removesuffix(".npy"): _member(archive, member) for member in archive.namelist() if member.endswith(".npy")}
+        return {
+            member.removesuffix(".npy"): _member(archive, member) for member in archive.namelist() if member.endswith(".npy")
+        }
 
 
 def numbers(arrays: Mapping[str, Array], shapes: Mapping[str, str]) -> dict[str, int]:
@@ -37,7 +39,9 @@ def numbers(arrays: Mapping[str, Array], shapes: Mapping[str, str]) -> dict[str,
         for letter, length in zip(letters, array.shape, strict=False):
             fits = fits and length == (int(letter) if letter.isdecimal() else sizes.setdefault(letter, length))
         if not fits or array.dtype.kind not in "fiub" or not np.isfinite(array).all():
-            raise ValueError(f"{name} is {array.dtype} of shape {array.shape}, not finite numbers of shape ({', '.join(letters)})")
+            raise ValueError(
+                f"{name} is {array.dtype} of shape {array.shape}, not finite numbers of shape ({', '.join(letters)})"
+            )
     return sizes
 
 

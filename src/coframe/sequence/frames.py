@@ -18,7 +18,8 @@ from coframe.arrays import Array
 from coframe.clouds import LARGEST_NUMBER, InputError
 from coframe.depth import Intrinsics
 from coframe.io import clouds as cloud_files
-from coframe.io.images import read_depth, read_intrinsics
+from coframe.io.images import read_depth
+from coframe.io.images import read_intrinsics as read_intrinsics  # for those who open sequences
 
 T = TypeVar("T")
 

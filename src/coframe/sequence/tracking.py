@@ -320,12 +320,16 @@ def _check_state(s: dict[str, Array]) -> None:
     mixture = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""} if "means" in s else {}
     archive.numbers(s, {"numbers": "3", "velocity": "4 4", **frames, **keyframes, **mixture})
     ends = np.cumsum(s["sizes"])
-    if (s["sizes"] < 1).any() or s["rows"].shape[1] != (ends[-1] if len(ends) else 0) or any(s[n].dtype != int for n in INDICES):
+    if (
+        (s["sizes"] < 1).any()
+        or s["rows"].shape[1] != (ends[-1] if len(ends) else 0)
+        or any(s[n].dtype != int for n in INDICES)
+    ):
         raise ValueError("its key frames have other points than it says")
     for part, size in zip(np.split(s["order"], ends[:-1]), s["sizes"], strict=bool(len(ends))):
         if not np.array_equal(np.sort(part), np.arange(size)):
             raise ValueError("the points of a key frame are in no order")
-    if len(s["base"]) and not (0 <= s["base"].min() and s["base"].max() < max(len(ends), 1)):
+    if len(s["base"]) and not (s["base"].min() >= 0 and s["base"].max() < max(len(ends), 1)):
         raise ValueError("a frame has no key frame")
     if not all(is_motion(pose) for name in ("poses", "relative") for pose in s[name]) or not is_motion(s["velocity"]):
         raise ValueError("its poses are not rotations and translations")
