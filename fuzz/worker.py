@@ -174,9 +174,6 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
 
     modules = ("clouds", "e57", "images", "las", "mesh", "pcd", "ply", "poses", "raw", "scan", "text", "archive")
     readers = [f"coframe.io.{name}" for name in modules]
-        f"coframe.io.{name}"
-        for name in ["clouds", "e57", "images", "las", "mesh", "pcd", "ply", "poses", "raw", "scan", "text"]
-    ]
     others = ["coframe.trajectory", "coframe.sequence.frames", "coframe.sequence.tracking", "coframe.result"]
     libraries = ["plyfile", "laspy", "trimesh.exchange", "PIL.PngImagePlugin"]
     compiled = ["coframe.algebra", "coframe.kernels", "coframe.io.numbers", "coframe.surface", "coframe.start", "fuzz"]
