@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers
 
-.PHONY: demo test bench peers clean
+.PHONY: demo test fuzz bench peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
@@ -13,6 +13,13 @@ test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# Damaged files for every reader and odd problems for register; hours, and less with e.g. RUNS=1000 PROBLEMS=100.
+RUNS ?= 100000
+PROBLEMS ?= 10000
+fuzz: .venv/installed-dev
+	@$(BIN)/python -m pip install --quiet atheris || echo "no atheris for this Python: changes are blind to what they reach"
+	$(BIN)/python -m fuzz --runs $(RUNS) --problems $(PROBLEMS)
 
 bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.estep

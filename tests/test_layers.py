@@ -16,6 +16,7 @@ LAYERS = [
     "moments source",
     "clouds",
     "estep mstep joint io.files io.numbers io.scan",
+    "io.archive",
     "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images download",
     "io.pcd io.poses io.merged places",
     "journal start.features classify cluster",

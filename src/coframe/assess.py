@@ -71,12 +71,17 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
     if overlap < FAILED_OVERLAP:
         return "failed", f"only {overlap:.0%} of its points lie on surface that another cloud sees"
     if overlap < WEAK_OVERLAP and residual > SUSPECT * typical:
-        return "failed", f"only {overlap:.0%} overlap, and there it is {residual / typical:.1f} x as far off as is typical here"
+        return "failed", f"only {overlap:.0%} overlap, and there it is {farther(residual, typical)}"
     if overlap < WEAK_OVERLAP:
         return "weak", f"only {overlap:.0%} of its points lie on surface that another cloud sees"
     if residual > LARGE * max(typical, expected):
-        return "weak", f"{residual / typical:.1f} x as far from the other clouds as is typical here"
+        return "weak", f"it lies {farther(residual, typical)}"
     return "aligned", f"{overlap:.0%} overlap, as close to the other clouds as its points allow"
+
+
+def farther(residual: float, typical: float) -> str:
+    """How a gap compares with the usual one."""
+    return f"{residual / typical:.1f} x as far off as is typical here" if typical > 0 else "far off, where others have no gap"
 
 
 def _certain(moments: Moments, mixture: Mixture) -> Float[Array, "K D D"]:
@@ -109,4 +114,12 @@ def pose_covariance(
         H[j, j] += J.T @ prior.information @ J
     whole = joint.covariance(H, D, constraints)
     levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
-    return np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)])
+    return _positive(np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)]))
+
+
+def _positive(covariances: Float[Array, "M P P"]) -> Float[Array, "M P P"]:
+    """Covariances of poses that hardly anything holds are differences of large numbers: what rounding made negative is zero."""
+    values, vectors = np.linalg.eigh(covariances)
+    broken = values[:, 0] < 0
+    clipped = (vectors * np.maximum(values, 0)[:, None]) @ np.swapaxes(vectors, 1, 2)
+    return np.where(broken[:, None, None], clipped, covariances)

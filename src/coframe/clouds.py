@@ -14,6 +14,7 @@ from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.source import Loaded, Source, order_statistics
 
+LARGEST_NUMBER = 1e100  # the cube of any coordinate, and of any extent and its inverse, is a number
 SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
 FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
 
@@ -62,11 +63,17 @@ def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
             f"{name}: expected finite coordinates, found {points[bad[0]].tolist()} at point {bad[0]} "
             f"({len(bad)} such points of {N}); remove them first"
         )
-    spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
+    farthest = np.abs(points).max()
+    if farthest > LARGEST_NUMBER:
+        raise InputError(f"{name}: expected coordinates below {LARGEST_NUMBER:.0e}, found {farthest:.3g}; choose another unit")
     extent = np.ptp(points, axis=0).max()
-    rounding = 8 * np.finfo(float).eps * np.abs(points).max()
+    rounding = 8 * np.finfo(float).eps * farthest
     if extent <= rounding:
         raise InputError(f"{name}: expected points that differ, found all {N} at {points[0].tolist()}")
+    if extent < 1 / LARGEST_NUMBER:
+        least = f"{1 / LARGEST_NUMBER:.0e}"
+        raise InputError(f"{name}: expected an extent of at least {least}, found {extent:.3g}; choose another unit")
+    spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
     if D == 3 and spread[1] <= max(FLAT * spread[0], rounding):
         raise InputError(f"{name}: expected points that span a surface, found all {N} on one line")
     return points

@@ -11,12 +11,15 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.arrays import Array
-from coframe.clouds import Frames, InputError
+from coframe.clouds import LARGEST_NUMBER, Frames, InputError, extent
 from coframe.joint import Prior
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
 WITHOUT_EFFECT = ("threads",)  # on the result
+LEAST_WEIGHT = 1e-12  # of the largest: less is no weight
+STRAY = 1000.0  # extents of the largest cloud: points further from the median of their cloud count as nothing
+FAR = 1e4  # extents: the rounding of the square of a longer way is more than the smallest variance
 RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
@@ -85,7 +88,7 @@ def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Flo
     last_row = np.eye(dimension + 1)[-1]
     for j, pose in enumerate(poses):
         R = geometry.rotation(pose)
-        small = bool((np.abs(R) <= 1 + RIGID).all()) and bool(np.isfinite(pose).all())  # false for NaN
+        small = bool((np.abs(R) <= 1 + RIGID).all()) and bool((np.abs(pose) <= LARGEST_NUMBER).all())  # false for NaN
         if not (small and np.abs(R @ R.T - np.eye(dimension)).max() < RIGID and np.linalg.det(R) > 0):
             raise InputError(f"{name}: expected a rotation and a translation, found {pose.tolist()} for cloud {j}")
         if not np.array_equal(pose[-1], last_row):
@@ -93,10 +96,23 @@ def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Flo
     return geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
 
 
+def near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
+    """Start poses in internal coordinates, where no cloud lies so far away that nothing of its shape is left after rounding."""
+    distance = np.linalg.norm(geometry.translation(poses), axis=1)
+    if not distance.max() <= FAR:
+        j = int(distance.argmax())
+        raise InputError(
+            f"{names[j]}: expected clouds within {FAR:.0e} extents of each other, found it {distance[j]:.1e} away from "
+            "their middle; give start poses that bring them together"
+        )
+    return poses
+
+
 def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> Sequence[Float[Array, " _"] | None]:
-    """Weights per point, in the mean over all points one: only their ratios count. None where none are given."""
+    """Weights per point, in the mean over all points one: only their ratios count. None where all points count alike."""
     if value is None:
-        return [None] * len(clouds)
+        ones = [np.ones(len(cloud)) for cloud in clouds]
+        return [None if found is one else found for found, one in zip(_of_near(ones, clouds), ones, strict=True)]
     given = list(value) if isinstance(value, Iterable) and not isinstance(value, str | dict) else [value]
     if len(given) != len(clouds):
         raise InputError(f"weights: expected one array for each of {len(clouds)} clouds, found {len(given)}")
@@ -107,11 +123,28 @@ def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> Sequence[Fl
             raise InputError(f"weights of cloud {j}: expected shape ({len(cloud)},), one a point, found shape {array.shape}")
         if not (np.isfinite(array).all() and (array >= 0).all()):
             raise InputError(f"weights of cloud {j}: expected finite numbers of at least 0, found {array.min()}")
-        if (array > 0).sum() <= cloud.shape[1]:
-            raise InputError(f"weights of cloud {j}: expected more than {cloud.shape[1]} above 0, found {(array > 0).sum()}")
         checked.append(array)
+    top = max(float(array.max()) for array in checked) or 1.0
+    checked = [np.where(array / top < LEAST_WEIGHT, 0.0, array / top) for array in checked]
+    for j, (array, cloud) in enumerate(zip(checked, clouds, strict=True)):
+        if (array > 0).sum() <= cloud.shape[1]:
+            least = f"{LEAST_WEIGHT:.0e} of the largest weight"
+            raise InputError(
+                f"weights of cloud {j}: expected more than {cloud.shape[1]} above {least}, found {(array > 0).sum()}"
+            )
+    checked = _of_near(checked, clouds)
     mean = np.concatenate(checked).mean()
     return [array / mean for array in checked]
+
+
+def _of_near(weights: list[Float[Array, " _"]], clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, " _"]]:
+    """Without weight where a point lies so far from all others that its square would drown theirs: a glitch of the sensor."""
+    reach = STRAY * max(map(extent, clouds))
+    found = []
+    for weight, cloud in zip(weights, clouds, strict=True):
+        stray = np.abs(cloud - np.median(cloud, axis=0)).max(1) > reach
+        found.append(np.where(stray, 0.0, weight) if stray.any() and (~stray & (weight > 0)).sum() > cloud.shape[1] else weight)
+    return found
 
 
 def as_fixed(value: Any, count: int) -> tuple[int, ...]:

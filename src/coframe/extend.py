@@ -19,10 +19,10 @@ from scipy.spatial import cKDTree
 
 from coframe import em, geometry, joint, mstep, schedule
 from coframe.arrays import Array
-from coframe.assess import LARGE, Verdict, pose_covariance, verdicts
+from coframe.assess import LARGE, Verdict, farther, pose_covariance, verdicts
 from coframe.classify import outlier_probability
 from coframe.clouds import Frames, InputError, Summary, as_clouds, extent
-from coframe.doors import Options, as_poses, as_weights
+from coframe.doors import Options, as_poses, as_weights, near
 from coframe.em import Fit
 from coframe.estep import Cloud
 from coframe.export import columns
@@ -89,7 +89,7 @@ def extend(
     some = Loaded(inner, weight).take(schedule.chosen(len(inner), options.points, rng))
     drawn = schedule.prepared(some.points, some.weights)
     arrival = Arrival(drawn, implied(before, result.moments.mass.sum(0)), options.threads)
-    placed = arrival.best(frames.enter_poses(start[None], origin), before, rng)
+    placed = arrival.best(near(frames.enter_poses(start[None], origin), [name]), before, rng)
     seeds = arrival.new_surface(placed, rng)
     arrival = replace(arrival, past=with_components(arrival.past, seeds.means, seeds.covariances, PSEUDO))
     fit = arrival.settled(placed, joined(before, seeds), options)
@@ -419,8 +419,7 @@ def _verdict(result: Registration) -> Verdict:
     verdict = verdicts(stack, result.mixture)[1]
     typical = float(np.median([other.residual for other in result.verdicts]))
     if verdict.verdict == "aligned" and verdict.residual > LARGE * max(typical, verdict.expected):
-        reason = f"{verdict.residual / typical:.1f} x as far from the other clouds as is typical here"
-        return replace(verdict, verdict="weak", reason=reason)
+        return replace(verdict, verdict="weak", reason=f"it lies {farther(verdict.residual, typical)}")
     return verdict
 
 

@@ -13,6 +13,7 @@ number of points. It is still an EM step: Q never falls (a step that would lower
 paper's.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,9 @@ SLIDE = 5.0
 LEAST_TANGENT = 0.01
 CHUNK = 512  # components at a time: bounds the memory that many clouds take
 TRACE = 1e-12  # of the stiffness that a cloud would have alone
+LONGEST = 1e4  # extents or radians of a step: what only a system without hold asks for, and a sum of squares survives
+ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
+LEAST_INFORMATION = 1e-12  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
@@ -114,8 +118,9 @@ def motions(
     free = constraints.allowed(M, len(centre))
     H += np.diag(TRACE * stiffness(moments, precisions, centre).ravel())
     twists = np.zeros(M * P)
-    twists[free] = -np.linalg.solve(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
+    twists[free] = -_solved(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
     twists = stride * twists.reshape(M, P)
+    twists *= min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
     return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
 
 
@@ -153,13 +158,28 @@ def regular(H: Float[Array, "MP MP"], P: int, gauge_free: bool) -> Float[Array, 
     return H
 
 
+def _solved(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "..."]:
+    """H^-1 right. Where rounding has left H singular, as with clouds of very different sizes, each of its rows counts alike
+    and directions that hold nothing are left as soft as rounding allows."""
+    with suppress(np.linalg.LinAlgError):
+        found = np.asarray(np.linalg.solve(H, right))
+        if (np.abs(found) < ABSURD).all():  # false for NaN
+            return found
+    unit = 1 / np.sqrt(np.maximum(np.diagonal(H), LEAST_INFORMATION))
+    values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
+    values = np.maximum(values, len(H) * np.finfo(float).eps * max(values[-1], 1.0))
+    inverse = unit[:, None] * ((vectors / values) @ vectors.T) * unit
+    return np.asarray(inverse @ right)
+
+
 def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraints) -> Float[Array, "MP MP"]:
     """The covariance of the twists of all clouds: zero where they may not move, and for the motion they share if it is free."""
     P = geometry.degrees_of_freedom(dimension)
     M = len(H) // P
     free = constraints.allowed(M, dimension)
     result = np.zeros_like(H)
-    result[np.ix_(free, free)] = np.linalg.inv(regular(H, P, constraints.gauge_free)[np.ix_(free, free)])
+    held = regular(H + LEAST_INFORMATION * np.eye(len(H)), P, constraints.gauge_free)[np.ix_(free, free)]
+    result[np.ix_(free, free)] = _solved(held, np.eye(len(held)))
     if constraints.gauge_free:
         mean = np.tile(np.eye(P), (M, M)) / M
         result = result - mean @ result - result @ mean + mean @ result @ mean

@@ -13,7 +13,8 @@ from coframe import em, geometry, mstep
 from coframe.arrays import Array
 from coframe.assess import pose_covariance, verdicts
 from coframe.classify import Labelled, outlier_probability
-from coframe.clouds import Frames, InputError, as_clouds, extent
+from coframe.clouds import LARGEST_NUMBER, Frames, InputError, as_clouds, extent
+from coframe.doors import as_poses, numbers
 from coframe.em import Iteration, Status
 from coframe.estep import Cloud
 from coframe.joint import Constraints
@@ -59,12 +60,12 @@ def batch(
     clouds = as_clouds(clouds)
     means = np.asarray(means, float)
     _check(clouds, means, gamma, epsilon)
-    poses = start_poses.by_centroid(clouds, means.mean(0)) if poses is None else np.asarray(poses, float)
+    K, D = means.shape
+    poses = start_poses.by_centroid(clouds, means.mean(0)) if poses is None else as_poses(poses, len(clouds), D)
     if variances is None:
         variances = start_scale.box_diagonal(clouds, poses, means)
-    K, D = means.shape
     gamma = 1 / K if gamma is None else gamma
-    variances = np.broadcast_to(np.asarray(variances, float), (K,))
+    variances = _as_variances(variances, K)
     mixture = Mixture.spheres(means, variances, np.full(K, 1 / (K * (gamma + 1))), outlier_density(variances, gamma, D))
 
     frames, origin = Frames.of(clouds), means.mean(0)
@@ -130,7 +131,7 @@ def integrate(
     if not result.mixture.spherical:
         raise InputError("result: expected a mixture of spheres, as from paper.batch, found ellipsoids; use coframe.extend")
     D = cloud.shape[1]
-    pose = result.poses[-1] if pose is None else np.asarray(pose, float)
+    pose = result.poses[-1] if pose is None else as_poses(np.asarray(pose)[None], 1, D, name="pose")[0]
     gamma = 1 / len(result.mixture) if gamma is None else gamma
 
     frames = Frames(np.median(cloud, axis=0)[None], extent(cloud))
@@ -283,3 +284,10 @@ def _check(clouds: list[Float[Array, "_ D"]], means: Array, gamma: float | None,
         raise InputError(f"gamma: expected outliers per inlier, a finite number of at least 0, found {gamma}")
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise InputError(f"epsilon: expected a finite variance of at least 0, found {epsilon}")
+
+
+def _as_variances(value: Any, count: int) -> Float[Array, " K"]:
+    variances = numbers("variances", value)
+    if variances.shape not in ((), (count,)) or not ((variances > 0) & (variances <= LARGEST_NUMBER**2)).all():
+        raise InputError(f"variances: expected one number above 0, or {count} of them, found shape {variances.shape}")
+    return np.broadcast_to(variances, (count,))

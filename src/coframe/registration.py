@@ -15,7 +15,7 @@ from coframe import classify, em, geometry, schedule
 from coframe.arrays import Array
 from coframe.classify import Labelled, View
 from coframe.clouds import Frames, InputError, Summary
-from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors
+from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, near
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import TOLERANCE, Cloud
 from coframe.groups import side_by_side
@@ -224,7 +224,7 @@ class Problem:
 
         fit = schedule.coarse_to_fine(
             Supply(self.clouds, self.counts, frames),
-            frames.enter_poses(poses, origin),
+            near(frames.enter_poses(poses, origin), self.names),
             Level(options.components, options.points, options.iterations, tolerance=options.tolerance),
             Runner(
                 floor=FLOOR,
@@ -245,7 +245,7 @@ class Problem:
         rows = [rng.permutation(count)[: 2 * COARSE.points] for count in self.counts]
         some, others = (self.clouds.keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1))
         runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
-        fit = runner.fit(some, frames.enter_poses(poses, origin), COARSE)
+        fit = runner.fit(some, near(frames.enter_poses(poses, origin), self.names), COARSE)
         sweep = others.sweep(threads=self.options.threads, tolerance=TOLERANCE)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
         return float(log_likelihood.sum() / sweep.points.sum())

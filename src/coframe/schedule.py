@@ -41,6 +41,7 @@ SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
 RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
 TOLERANCE = 1e-6  # posterior mass that the kernels may skip: far below what a level is worth
 GAIN = 0.005  # nats per point and iteration: more gain than this, and the mixture still changes enough to move poses
+ROUNDING = 1e-12  # of the radius: poses that differ by less are the same, however certain
 LEAST_POINTS = 8  # per component
 SEEDS = 256  # per component: where there are more points, so many are enough to seed a mixture
 
@@ -279,7 +280,7 @@ def coarse_to_fine(
     chains = runner.map([chain] * CHAINS)
     best = max(chains, key=lambda fits: runner.value(fits[-1]))
     ends = [fit.poses for fits in chains if apart(fits[-1], best[-1], runner.constraints) < SAME for fit in fits[-LINKS:]]
-    if runner.constraints.priors:  # what they leave free, each chain has chosen for itself
+    if runner.constraints.priors or not ends:  # what they leave free, each chain has chosen for itself
         ends = [best[-1].poses]
     poses = averaged(ends, runner.constraints.gauge_free)
     if more:
@@ -324,7 +325,7 @@ def apart(a: Fit, b: Fit, constraints: Constraints) -> float:
     difference = em.relative_twists(a.poses, b.poses, b.mixture)
     covariance = assess.pose_covariance(b.moments, b.mixture, b.poses, constraints)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
-    return em.largest_step(difference, RADIUS) / max(em.largest_step(deviations, RADIUS), np.finfo(float).tiny)
+    return em.largest_step(difference, RADIUS) / max(em.largest_step(deviations, RADIUS), ROUNDING)
 
 
 def averaged(results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool) -> Float[Array, "M D1 D1"]:

@@ -6,7 +6,6 @@ Works on the fields of a `Registration` by name, in both directions: the record 
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -19,17 +18,19 @@ from jaxtyping import Bool, Int
 from coframe import geometry
 from coframe.arrays import Array
 from coframe.assess import Verdict
-from coframe.clouds import InputError
+from coframe.clouds import LARGEST_NUMBER, InputError
 from coframe.em import Iteration, Status
-from coframe.io import merged, ply
+from coframe.io import archive, merged, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
 from coframe.io.merged import COLOURS, NORMALS
+from coframe.io.scan import is_motion
 from coframe.mixture import Mixture
 from coframe.moments import Moments
 from coframe.source import Loaded
 from coframe.start.doubt import Doubt
 
+VERDICTS = ("aligned", "weak", "failed")
 FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
 
 
@@ -136,18 +137,19 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
         return _read(folder)
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})") from error
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    with (folder / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as state:
-        s = {key: state[key] for key in state.files}
+    s = archive.read(folder / "state.npz")
+    sizes = _check_state(s)
     poses = s["poses"]
     vertices = merged.read(folder, len(poses))
     if vertices is None:
         raise InputError(f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it")
+    _check_merged(vertices, len(poses), sizes["K"])
     points = np.stack([np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1)
     parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
     visibility = s["visibility"] if s["visibility"].size else None
@@ -159,7 +161,7 @@ def _read(folder: Path) -> dict[str, Any]:
         "moments": Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
         "outlier_probability": tuple(np.asarray(vertices["outlier_probability"][part], float) for part in parts),
         "labels": tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
-        "verdicts": tuple(Verdict(**json.loads(str(verdict))) for verdict in s["verdicts"]),
+        "verdicts": tuple(_verdict(json.loads(str(verdict))) for verdict in s["verdicts"]),
         "pose_covariance": s["pose_covariance"],
         "history": tuple(
             Iteration(int(number), log_likelihood, step, pose)
@@ -168,8 +170,47 @@ def _read(folder: Path) -> dict[str, Any]:
         "status": Status[str(s["status"])],
         "attributes": _attributes(vertices, parts, poses),
         "files": tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
-        **_beginning(json.loads(str(s["start"])) if "start" in s else {}),
+        **_beginning(json.loads(str(s["start"])) if "start" in s else {}, len(poses)),
     }
+
+
+def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
+    """A ValueError where the numbers of a state are not a registration; returns the sizes M, K and D."""
+    shapes = {"means": "K D", "covariances": "K D D", "weights": "K", "outlier_density": "", "pose_covariance": "M P P"}
+    shapes |= {"about": "K D", "mass": "M K", "first": "M K D", "second": "M K D D" if s["second"].ndim == 4 else "M K"}
+    shapes |= {"points": "M", "poses": "M D1 D1", "history": "I 3"}
+    shapes |= {"visibility": "M K"} if s["visibility"].size else {}
+    shapes |= {"history_poses": "I H D1 D1"} if len(s["history"]) else {}
+    sizes = archive.numbers(s, shapes)
+    D = sizes["D"]
+    if sizes["D1"] != D + 1 or sizes["P"] != geometry.degrees_of_freedom(D) or not all(map(is_motion, s["poses"])):
+        raise ValueError("its poses are not rotations and translations")
+    if not all(is_motion(pose) for poses in s["history_poses"] for pose in poses):
+        raise ValueError("the poses of its history are not rotations and translations")
+    for name in ("weights", "visibility", "mass", "points", "outlier_density"):
+        if (s[name] < 0).any():
+            raise ValueError(f"{name} is negative")
+    if not s["weights"].sum() > 0 or np.linalg.eigvalsh(s["covariances"]).min() <= 0:
+        raise ValueError("a component has no positive variance")
+    if any(s[name].shape != (sizes["M"],) or s[name].dtype.kind != "U" for name in ("names", "verdicts")):
+        raise ValueError("it has not one name and one verdict a cloud")
+    return sizes
+
+
+def _check_merged(vertices: Array, clouds: int, components: int) -> None:
+    """A ValueError where the points are not those of such a registration."""
+    limits = {"cloud": (0, clouds - 1), "component": (-1, components - 1), "outlier_probability": (0, 1 + 1e-6)}
+    for name, (low, high) in (dict.fromkeys("xyz", (-LARGEST_NUMBER, LARGEST_NUMBER)) | limits).items():
+        if not ((vertices[name] >= low) & (vertices[name] <= high)).all():  # false for NaN
+            raise ValueError(f"merged.ply has a {name} that is not from {low} to {high}")
+
+
+def _verdict(about: dict[str, Any]) -> Verdict:
+    verdict = Verdict(**about)
+    figures = [float(each) for each in (verdict.overlap, verdict.inliers, verdict.residual, verdict.expected)]
+    if verdict.verdict not in VERDICTS or not isinstance(verdict.reason, str) or not np.isfinite(figures).all():
+        raise ValueError("a verdict is none")
+    return Verdict(verdict.verdict, verdict.reason, *figures)
 
 
 def _attributes(vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array) -> tuple[Mapping[str, Array], ...]:
@@ -192,12 +233,22 @@ def _seen_from(folder: Path, files: Sequence[str]) -> list[str]:
         return list(files)
 
 
-def _beginning(about: dict[str, Any]) -> dict[str, Any]:
+def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
     """What is known of the start, from JSON."""
-    return about | {
-        "groups": tuple(tuple(group) for group in about.get("groups", ())),
-        "warnings": tuple(about.get("warnings", ())),
-        "doubts": tuple(
-            Doubt(d["cloud"], d["reason"], tuple(np.array(pose) for pose in d["alternatives"])) for d in about.get("doubts", ())
-        ),
+    groups = tuple(tuple(int(j) for j in group) for group in about.get("groups", ()))
+    doubts = tuple(
+        Doubt(int(d["cloud"]), str(d["reason"]), tuple(np.array(pose, float) for pose in d["alternatives"]))
+        for d in about.get("doubts", ())
+    )
+    if not all(0 <= j < clouds for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))):
+        raise ValueError("its start speaks of clouds that it has not")
+    if not all(is_motion(pose) for doubt in doubts for pose in doubt.alternatives):
+        raise ValueError("its start has poses that are not rotations and translations")
+    return {
+        "groups": groups,
+        "start": str(about.get("start", "given")),
+        "pairs_tried": int(about.get("pairs_tried", 0)),
+        "warnings": tuple(str(warning) for warning in about.get("warnings", ())),
+        "options": dict(about.get("options", {})),
+        "doubts": doubts,
     }

@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from coframe import geometry
 from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.clouds import LARGEST_NUMBER, InputError
 from coframe.io.files import atomic
 
 TOLERANCE = 0.02  # s: time stamps further apart than this do not belong together (Sturm et al.)
@@ -131,9 +131,10 @@ def _table(path: str | os.PathLike[str], columns: int, meaning: str) -> Float[Ar
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: expected {meaning} a line, found something else ({reason})") from None
-    if not table.size or table.shape[1] != columns or not np.isfinite(table).all():
+    usable = bool((np.abs(table) <= LARGEST_NUMBER).all())
+    if not table.size or table.shape[1] != columns or not usable:
         found = f"{table.shape[1]} numbers" if table.size else "no numbers"
-        raise InputError(f"{path}: expected {meaning} a line, found {found if np.isfinite(table).all() else 'NaN or infinity'}")
+        raise InputError(f"{path}: expected {meaning} a line, found {found if usable else 'NaN or a number without bound'}")
     return table
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import warnings
 from dataclasses import fields
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,16 @@ from coframe.io.scan import Scan
 
 SIDECAR = "intrinsics.json"
 LARGEST = 100_000_000  # pixels
+FARTHEST = 1e9  # pixels, and stored values per metre: no camera has more
 
 
 def read_depth(path: str | os.PathLike[str]) -> Shaped[Array, "H W"]:
     """The stored values of a depth image with one channel."""
     pillow = library("PIL.Image", "images", "depth images")
+    content = BytesIO(Path(path).read_bytes())  # an open file would make room for any length that a damaged one promises
     with foreign(), warnings.catch_warnings():
         warnings.simplefilter("error")  # pillow only warns of images that unpack without bound
-        with pillow.open(path) as image:
+        with pillow.open(content) as image:
             if image.width * image.height > LARGEST:
                 raise ValueError(f"it has {image.width} x {image.height} pixels")
             values = np.asarray(image)
@@ -59,9 +62,11 @@ def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
             key: float(value) for key, value in content.items() if key in {each.name for each in fields(depth.Intrinsics)}
         }
         camera = depth.Intrinsics(**numbers)
-        if not (camera.fx > 0 and camera.fy > 0 and camera.scale > 0 and np.isfinite(list(numbers.values())).all()):
+        if not all(1 / FARTHEST < value < FARTHEST for value in (camera.fx, camera.fy, camera.scale)):
             raise ValueError("fx, fy and scale are positive")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if not max(abs(camera.cx), abs(camera.cy)) < FARTHEST:
+            raise ValueError("cx and cy are pixels")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         presets = ", ".join(depth.PRESETS)
         raise InputError(
             f"{file}: expected fx, fy, cx, cy and scale, or a preset of {presets}; found something else ({error})"

@@ -20,6 +20,10 @@ STEP = 1e-9  # of the extent: how finely coordinates are stored where the file d
 COMPRESSION = 1000  # points per byte that a LAZ file may promise; those that are all alike take a byte for 150
 LARGEST_BLOCK = 1 << 27  # bytes
 LARGEST = 2**31 - 1  # coordinates are 32-bit integers
+LAYERED = 3  # LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the first point
+LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # per kind of item in such a chunk: point, colour, colour and infrared, wave packet;
+BYTES = 14  # of extra bytes, one a byte
+ITEMS = {6: 20, 7: 8, 8: 6, 9: 29, 10: 30, 11: 6, 12: 8, 13: 29}  # bytes of the kinds of items, old and new
 
 
 def read_scan(path: str | os.PathLike[str]) -> Scan:
@@ -35,6 +39,7 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
     laspy = _laspy()
     deep: bool | None = None
     with foreign(), laspy.open(_checked(path), read_evlrs=False) as reader:
+        _check_chunks(path, reader)
         for points in reader.chunk_iterator(max(1, min(rows, LARGEST_BLOCK // max(reader.header.point_format.size, 1)))):
             record = laspy.ScaleAwarePointRecord(points.array, points.point_format, reader.header.scales, reader.header.offsets)
             if deep is None and "red" in record.array.dtype.names:  # 16 bits by the standard, but many programs write bytes
@@ -74,7 +79,9 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: F
     """A copy with the points moved, in the source's own version, format, scale and, where the points still fit, offset."""
     laspy = _laspy()
     with foreign():
-        las = laspy.read(_checked(source))
+        with laspy.open(_checked(source)) as reader:
+            _check_chunks(source, reader)
+            las = reader.read()
         points = geometry.transform(pose, np.stack([las.x, las.y, las.z], 1).astype(float))
         if len(points):
             scales, offsets = np.array(las.header.scales), np.array(las.header.offsets)
@@ -102,7 +109,7 @@ def _checked(path: str | os.PathLike[str]) -> str:
         raise ValueError("its header promises records that it does not hold")
     if (count * length > size - points) if form < 128 else (count > COMPRESSION * size):
         raise ValueError(f"its header promises {count} points, and it is {size} bytes long")
-    if form >= 128 and count and _chunks(path, points, size) > size:
+    if form >= 128 and _chunks(path, points, size) > size:
         raise ValueError("its table of chunks is damaged")
     return os.fspath(path)
 
@@ -117,6 +124,41 @@ def _chunks(path: str | os.PathLike[str], points: int, size: int) -> int:
             (start,) = struct.unpack("<q", file.read(8))
         file.seek(min(max(start, 0), size))
         return int(struct.unpack("<II", file.read(8))[1])
+
+
+def _check_chunks(path: str | os.PathLike[str], reader: Any) -> None:
+    """Refuse lengths inside of compressed points that the file does not have: lazrs makes room for them before it looks.
+
+    On several threads it makes room for a whole chunk, too: where chunks are large, one thread reads point after point.
+    """
+    header = reader.header
+    if not header.are_points_compressed:
+        return
+    lazrs = library("lazrs", "las", "LAZ files")
+    record = header.vlrs.get("LasZipVlr")[0].record_data
+    vlr = lazrs.LazVlr(record)
+    length = header.point_format.size
+    compressor, (items,) = struct.unpack_from("<H", record)[0], struct.unpack_from("<H", record, 32)
+    kinds = [struct.unpack_from("<HH", record, 34 + 6 * i) for i in range(items)]
+    if any(size != ITEMS.get(kind, size) for kind, size in kinds):
+        raise ValueError("the items of its points have other sizes than their kinds")
+    layers = sum(size if kind == BYTES else LAYERS.get(kind, 0) for kind, size in kinds)
+    with open(path, "rb") as file:
+        file.seek(header.offset_to_point_data)
+        chunks = lazrs.read_chunk_table(file, vlr) or []
+        position = file.tell()
+        left = os.stat(path).st_size - position
+        held, taken = sum(count for count, _ in chunks), sum(size for _, size in chunks)
+        if vlr.item_size() != length or held < header.point_count or taken > left:
+            raise ValueError("its table of chunks is damaged")
+        if max((count for count, _ in chunks), default=0) * length > LARGEST_BLOCK:
+            reader.laz_backend = _laspy().LazBackend.Lazrs
+        for _, size in chunks if compressor == LAYERED else ():
+            file.seek(position + length + 4)
+            lengths = np.frombuffer(file.read(4 * layers), "<u4")
+            if len(lengths) < layers or length + 4 + 4 * layers + sum(lengths.tolist()) > size:
+                raise ValueError("a chunk of its points is damaged")
+            position += size
 
 
 def _scan(record: Any, deep: bool | None, path: str | os.PathLike[str]) -> Scan:

@@ -3,6 +3,8 @@
 
 import logging
 import os
+import re
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,8 @@ def _mesh(path: str | os.PathLike[str], kind: str | None) -> Any:
     """Loaded from an open file, so that materials and textures it names are not looked for."""
     trimesh = library("trimesh", "mesh", "meshes")
     logging.getLogger("trimesh").addHandler(logging.NullHandler())  # else what it logs of a bad file reaches the terminal
+    if (kind or Path(path).suffix.lower()[1:]) == "obj":
+        _check_indices(path)
     with open(path, "rb") as file, foreign():
         options = {"file_type": kind or Path(path).suffix.lower().lstrip("."), "process": False, "skip_materials": True}
         if options["file_type"] == "obj":
@@ -60,6 +64,15 @@ def _mesh(path: str | os.PathLike[str], kind: str | None) -> Any:
             del options["skip_materials"]
         loaded = trimesh.load(file, **options)
         return loaded.to_mesh() if hasattr(loaded, "to_mesh") else loaded
+
+
+def _check_indices(path: str | os.PathLike[str]) -> None:
+    """Refuse faces with numbers that have more digits than the file has bytes: trimesh makes room for as many vertices."""
+    digits = len(str(os.stat(path).st_size)) + 1
+    long = re.compile(rb"^[ \t]*f[ \t][^\r\n]*?\d{%d}" % digits, re.MULTILINE)
+    with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
+        if long.search(text):
+            raise ValueError("a face has vertices that it cannot hold")
 
 
 def _vertex_colours(mesh: Any, count: int) -> Array | None:

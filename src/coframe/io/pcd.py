@@ -39,7 +39,9 @@ class Header:
         """Reads up to the first byte behind the header, and refuses promises that the file is too small to keep."""
         words: dict[str, list[str]] = {}
         for _ in range(1000):
-            line = file.readline(1 << 16).decode("latin-1").partition("#")[0].split()
+            if not (text := file.readline(1 << 16)):
+                break
+            line = text.decode("latin-1").partition("#")[0].split()
             if line and line[0].lower() in KEYS:
                 words[line[0].lower()] = line[1:]
             elif line:
@@ -157,6 +159,8 @@ def _decompressed(file: BinaryIO, header: Header) -> Array:
     compressed, whole = (int(length) for length in np.frombuffer(file.read(8), "<u4"))
     if whole != header.points * header.dtype.itemsize:
         raise ValueError(f"its header promises {header.points} points, it holds {whole} bytes of them")
+    if compressed > os.fstat(file.fileno()).st_size - file.tell():  # a file makes room for as much as is asked for
+        raise ValueError(f"its compressed data is promised to be {compressed} bytes long, and is not")
     packed = file.read(compressed)
     points = np.empty(header.points, header.dtype)
     if whole:

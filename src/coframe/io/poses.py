@@ -24,7 +24,7 @@ from coframe.clouds import InputError
 from coframe.io import e57
 from coframe.io.files import atomic, file_names
 from coframe.io.numbers import table
-from coframe.io.scan import Scan, in_space
+from coframe.io.scan import Scan, in_space, is_motion
 
 FORMAT = "coframe-poses/1"
 FORMATS = {  # what `export` writes: the suffix of each
@@ -149,13 +149,10 @@ def _short(name: str) -> str:
 
 
 def _checked(pose: Array) -> Float[Array, "D1 D1"]:
-    """A rotation and a translation, to the digits that files have."""
     pose = np.asarray(pose, float)
     if pose.shape not in ((3, 3), (4, 4)) or not np.isfinite(pose).all():
         raise ValueError("a pose is not a finite 4 x 4 matrix")
-    D = len(pose) - 1
-    R = pose[:D, :D]
-    if np.abs(R @ R.T - np.eye(D)).max() > 1e-3 or np.linalg.det(R) < 0 or not np.array_equal(pose[D], np.eye(D + 1)[D]):
+    if not is_motion(pose):
         raise ValueError("a pose is not a rotation and a translation")
     return pose
 

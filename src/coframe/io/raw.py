@@ -2,7 +2,6 @@
 """Arrays as they lie in memory: NumPy's NPY and NPZ, and the .bin files of KITTI."""
 
 import os
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +9,11 @@ import numpy as np
 from jaxtyping import Shaped
 
 from coframe.arrays import Array
+from coframe.io import archive
 from coframe.io.files import atomic, foreign
-from coframe.io.scan import Scan, as_colours, of_columns
+from coframe.io.scan import Scan, as_colours, is_motion, of_columns
 
 ROWS = 1_000_000
-LARGEST_RATIO, FREE = 100, 1 << 28  # an archive may grow by this factor when unpacked, or to this many bytes
 KITTI = ("x", "y", "z", "intensity")
 
 
@@ -44,13 +43,7 @@ def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
     each (N, 2) or (N, 3) array is a cloud of that name, and `poses` (M, 4, 4) are theirs when there are as many.
     """
     stem = Path(path).stem
-    with foreign(), zipfile.ZipFile(path) as archive:
-        unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > max(FREE, LARGEST_RATIO * os.stat(path).st_size):
-            raise ValueError(f"it would unpack to {unpacked} bytes")
-        arrays = {
-            member.removesuffix(".npy"): _member(archive, member) for member in archive.namelist() if member.endswith(".npy")
-        }
+    arrays = archive.read(path)
     for key in ("points", "xyz", "vertices"):
         if key in arrays and arrays[key].ndim == 2:
             return [_with_neighbours(_scan(arrays.pop(key), stem), arrays)]
@@ -63,6 +56,8 @@ def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
     scans = [_scan(each, name) for name, each in clouds.items()]
     if poses is None or poses.shape != (len(scans), 4, 4) or poses.dtype.kind != "f":
         return scans
+    if not all(map(is_motion, poses)):
+        raise ValueError("its poses are not rotations and translations")
     return [Scan(scan.points, name=scan.name, pose=np.array(T, float)) for scan, T in zip(scans, poses, strict=True)]
 
 
@@ -103,17 +98,6 @@ def _mapped(path: str | os.PathLike[str]) -> Array:
     """The file as an array that is read where it is touched; a header that promises more than the file has is refused."""
     with foreign():
         return np.lib.format.open_memmap(path, mode="r")
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> Array:
-    with archive.open(name) as file:
-        version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read_header(file)
-        if dtype.hasobject or int(np.prod(shape, dtype=object)) * dtype.itemsize > archive.getinfo(name).file_size:
-            raise ValueError(f"{name} promises more than it holds")
-    with archive.open(name) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _scan(array: Shaped[Array, "..."], name: str) -> Scan:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from coframe import geometry
 from coframe.arrays import Array
+from coframe.clouds import LARGEST_NUMBER
 
 # The names that programs give to columns, in lower case; the first is the one we write.
 COORDINATES = (("x", "points:0", "cartesianx"), ("y", "points:1", "cartesiany"), ("z", "points:2", "cartesianz"))
@@ -23,6 +24,7 @@ COLOURS = (
     ("blue", "b", "diffuse_blue", "colorblue", "rgb:2"),
 )
 INTENSITY = ("intensity", "scalar_intensity", "i", "reflectance")
+RIGID = 1e-3  # how far a rotation in a file may be from one
 PACKED = ("rgb", "rgba")  # PCD: one 32-bit number 0xAARRGGBB, often called a float
 
 
@@ -88,6 +90,16 @@ def in_space(pose: Float[Array, "D1 D1"]) -> Float[Array, "4 4"]:
     T = np.eye(4)
     T[:D, :D], T[:D, 3] = pose[:D, :D], pose[:D, D]
     return T
+
+
+def is_motion(pose: Shaped[Array, "..."]) -> bool:
+    """Whether a matrix is a rotation and a translation, to the digits that files have."""
+    if pose.shape not in ((3, 3), (4, 4)) or not (np.abs(pose) <= LARGEST_NUMBER).all():  # false for NaN
+        return False
+    D = len(pose) - 1
+    R = pose[:D, :D]
+    near = bool((np.abs(R) < 2).all() and np.abs(R @ R.T - np.eye(D)).max() <= RIGID and np.linalg.det(R) > 0)
+    return near and bool(np.array_equal(pose[D], np.eye(D + 1)[D]))
 
 
 def of_columns(columns: Mapping[str, Shaped[Array, " N"]], *, name: str = "", pose: Array | None = None) -> Scan:

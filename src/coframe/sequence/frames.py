@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Where frames come from: TUM RGB-D folders, folders of depth images, folders of clouds. Read ahead, never all at once."""
 
-import json
 import os
 import queue
 import re
@@ -16,9 +15,11 @@ from jaxtyping import Float, Shaped
 
 from coframe import depth, kernels
 from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.clouds import LARGEST_NUMBER, InputError
 from coframe.depth import Intrinsics
 from coframe.io import clouds as cloud_files
+from coframe.io.images import read_depth
+from coframe.io.images import read_intrinsics as read_intrinsics  # for those who open sequences
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ def from_arrays(clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"]
     return Frames(
         tuple(f"frame {i}" for i in range(len(clouds))),
         stamps,
-        lambda i: Frame(float(stamps[i]), np.asarray(clouds[i], float), np.ones(len(clouds[i])), f"frame {i}"),
+        lambda i: _frame(np.asarray(clouds[i], float), float(stamps[i]), f"frame {i}"),
     )
 
 
@@ -156,8 +157,6 @@ def _shares(area: Float[Array, " B"], size: Shaped[Array, " B"], count: int) -> 
 
 
 def _images(files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics, step: int) -> Frames:
-    _pillow()
-
     def read(i: int) -> Frame:
         points = depth.points(_image(files[i]), camera, step=step)
         points = points[(points[:, 2] > NEAR) & (points[:, 2] < FAR)]
@@ -166,37 +165,40 @@ def _images(files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics
     return Frames(tuple(path.name for path in files), times, read)
 
 
-def _pillow() -> None:
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError:
-        raise InputError("depth images: expected Pillow to be installed, found none; pip install 'coframe[images]'") from None
-
-
 def _image(path: Path) -> Shaped[Array, "H W"]:
-    from PIL import Image, UnidentifiedImageError
-
     try:
-        with Image.open(path) as image:
-            values = np.asarray(image)
-    except (OSError, SyntaxError, UnidentifiedImageError) as error:
-        found = "nothing" if not path.exists() else f"something else ({error})"
+        return read_depth(path)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        found = "nothing" if not _exists(path) else f"something else ({' '.join(str(error).split())[:200]})"
         raise InputError(f"{path}: expected a depth image, found {found}") from None
-    if values.ndim != 2:
-        raise InputError(f"{path}: expected a depth image, one value a pixel, found {values.shape[-1]} values a pixel")
-    return values
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except ValueError:  # a name with a zero byte in it
+        return False
 
 
 def _cloud(path: Path, time: float) -> Frame:
-    points = cloud_files.read(path)
-    points = points[np.isfinite(points).all(1)]
-    return Frame(time, points, np.ones(len(points)), path.name)
+    return _frame(cloud_files.read(path), time, path.name)
+
+
+def _frame(points: Float[Array, "N D"], time: float, name: str) -> Frame:
+    """Without points that are no places."""
+    points = points[(np.abs(points) <= LARGEST_NUMBER).all(1)]  # false for NaN
+    return Frame(time, points, np.ones(len(points)), name)
 
 
 def _tum_list(path: Path) -> tuple[Float[Array, " N"], list[Path]]:
-    rows = [line.split() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     try:
+        text = path.read_text(encoding="utf-8")
+        rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
         times = np.array([float(time) for time, _ in rows])
+        if not (np.abs(times) <= LARGEST_NUMBER).all():
+            raise ValueError
     except ValueError:
         raise InputError(f"{path}: expected a time and a file name a line, found something else") from None
     if not len(rows) or not (np.diff(times) > 0).all():
@@ -227,19 +229,6 @@ def _camera(folder: Path, intrinsics: Intrinsics | str | None, *, preset: bool) 
     if preset:
         return named[0] if named else depth.PRESETS["kinect"]
     raise InputError(f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale), found no such file")
-
-
-def read_intrinsics(path: str | os.PathLike[str]) -> Intrinsics:
-    """A camera from JSON: fx, fy, cx, cy [pixels] and scale [image values per metre; 1000 when it is absent]."""
-    try:
-        content = json.loads(Path(path).read_text())
-        values = {key: float(content[key]) for key in ("fx", "fy", "cx", "cy")}
-        camera = Intrinsics(**values, scale=float(content.get("scale", 1000.0)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: expected JSON with fx, fy, cx, cy and scale, found something else ({error!r})") from None
-    if not (camera.fx > 0 and camera.fy > 0 and camera.scale > 0):
-        raise InputError(f"{path}: expected positive fx, fy and scale, found {camera}")
-    return camera
 
 
 def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Iterator[T]:

@@ -6,19 +6,22 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from coframe.clouds import InputError
+from coframe.arrays import Array
+from coframe.clouds import LARGEST_NUMBER, InputError
 from coframe.estep import Cloud
+from coframe.io import archive
 from coframe.io.files import atomic
+from coframe.io.scan import is_motion
 from coframe.mixture import Mixture
 from coframe.placement import Target
 from coframe.sequence.backend import Keyframe
 from coframe.sequence.search import REACHES
 from coframe.sequence.tracking import Meeting, Tracker, TrackOptions
 
+INDICES = ("base", "index", "parts", "sizes", "order")
 NUMBERS = ("unit", "usual", "since", "part", "attempt")
 
 
@@ -59,11 +62,12 @@ def load(path: str | os.PathLike[str]) -> Tracker:
     if not Path(path).is_file():
         raise InputError(f"{path}: expected the state of a run, found nothing")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            state = {key: file[key] for key in file.files}
+        state = archive.read(path)
+        _check(state)
         return _restored(state)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, BadZipFile) as error:
-        raise InputError(f"{path}: expected the state of a run, found something else ({error})") from None
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: expected the state of a run, found something else ({reason})") from None
 
 
 def _restored(s: dict[str, Any]) -> Tracker:
@@ -88,3 +92,36 @@ def _restored(s: dict[str, Any]) -> Tracker:
     if "meeting" in s:
         tracker.meeting = Meeting(int(s["meeting"][0]), int(s["meeting"][1]), s["meeting_poses"])
     return tracker
+
+
+def _check(s: dict[str, Array]) -> None:
+    """A ValueError where the numbers are not those of a run."""
+    frames = {"times": "N", "base": "N", "relative": "N 4 4", "explained": "N"}
+    keyframes = {"index": "F", "parts": "F", "poses": "F 4 4", "sizes": "F", "rows": "4 S", "order": "S"}
+    meeting = {"meeting": "2", "meeting_poses": "G 4 4"} if "meeting" in s else {}
+    proposal = {"proposal": "4 4"} if "proposal" in s else {}
+    mixture = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""} if "means" in s else {}
+    archive.numbers(s, {"numbers": "5", "velocity": "4 4", **frames, **keyframes, **mixture, **meeting, **proposal})
+    ends = np.cumsum(s["sizes"])
+    if (
+        (s["sizes"] < 1).any()
+        or s["rows"].shape[1] != (ends[-1] if len(ends) else 0)
+        or any(s[n].dtype != int for n in INDICES)
+    ):
+        raise ValueError("its key frames have other points than it says")
+    for part, size in zip(np.split(s["order"], ends[:-1]), s["sizes"], strict=bool(len(ends))):
+        if not np.array_equal(np.sort(part), np.arange(size)):
+            raise ValueError("the points of a key frame are in no order")
+    met = s.get("meeting", np.zeros(2, np.int64))
+    if (s["parts"] < 0).any() or not 0 <= met[0] <= met[1] <= len(ends) or met[0] > len(s.get("meeting_poses", s["poses"])):
+        raise ValueError("its parts are none")
+    if len(s["base"]) and not (s["base"].min() >= 0 and s["base"].max() < max(len(ends), 1)):
+        raise ValueError("a frame has no key frame")
+    if not all(is_motion(pose) for name in ("poses", "relative") for pose in s[name]) or not is_motion(s["velocity"]):
+        raise ValueError("its poses are not rotations and translations")
+    if len(ends) and not ("means" in s and 0 < s["numbers"][0] <= LARGEST_NUMBER):
+        raise ValueError("it has no model")
+    if mixture and (not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0):
+        raise ValueError("its model has no weights")
+    if mixture and np.linalg.eigvalsh(s["covariances"]).min() <= 0:
+        raise ValueError("a component of its model has no positive variance")

@@ -9,6 +9,7 @@ until it is found where it meets what was seen before (`places`).
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,6 +29,7 @@ from coframe.sweeps import quiet_blas
 from coframe.trajectory import Trajectory
 
 LEAST_POINTS = 200  # a frame with fewer shows nothing
+LARGEST = 1e30  # coordinates, and inverse extents: beyond, there is no unit of length
 LOST = 0.6  # of the usual share: a frame that the model explains less than that is lost
 GAP = 5.0  # times the usual time between frames: a sensor unseen for longer may be anywhere
 PROBATION = 5  # key frames after parts have met, within which that may prove wrong
@@ -52,9 +54,13 @@ class TrackOptions:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("points", "components", "every", "window"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected a whole number of at least 1, found {getattr(self, name)!r}")
+        least = {"points": 1, "components": 1, "every": 1, "window": 1, "iterations": 0, "seed": 0, "threads": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if name == "threads" and value is None:
+                continue
+            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
+                raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class Tracker:
 
     def prepared(self, index: int, frame: Frame) -> Prepared:
         """Points drawn from a frame. It depends on nothing that was tracked, so that it may be done ahead."""
-        if len(frame) < LEAST_POINTS:
+        if not _shows_something(frame):
             return Prepared(frame.time, None, 0.0)
         rng = np.random.default_rng([self.options.seed, index])
         some = frames.by_surface(frame, self.options.points, rng, balance=BALANCE)
@@ -355,6 +361,14 @@ class Tracker:
             keyframes=tuple(keyframe for keyframe in self.keyframes if keyframe.part == main),
             mixture=self.mixture,
         )
+
+
+def _shows_something(frame: Frame) -> bool:
+    """Whether a frame has enough points, in different places."""
+    if len(frame) < LEAST_POINTS:
+        return False
+    farthest, size = np.abs(frame.points).max(), extent(frame.points)
+    return bool(farthest < LARGEST and size > max(8 * np.finfo(float).eps * farthest, 1 / LARGEST))
 
 
 @quiet_blas()

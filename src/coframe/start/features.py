@@ -68,6 +68,9 @@ def spacing(clouds: Place[Source], summaries: Sequence[Summary], count: int) -> 
     Clouds that have fewer points than that give the side at which most of their points have a cell of their own.
     """
     high = float(np.median(clouds.each(reach, summaries)))
+    high = high or max(
+        float(np.abs([s.low - s.median, s.high - s.median]).max()) for s in summaries
+    )  # most points in one place
     low = high / 1000
     wanted = min(count, 0.7 * float(np.median([summary.count for summary in summaries])))
     for _ in range(12):

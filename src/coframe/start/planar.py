@@ -15,6 +15,7 @@ from coframe.start.features import NORMAL_RADIUS, Scan, fitted_normals, oriented
 
 ANGLES = 90  # tried, all around
 PEAKS = 6  # motions that are verified
+FARTHEST = 60.0  # spacings from the middle: stray points beyond would make images without bound
 APART = 3  # angles: of two peaks closer than this, only the higher counts
 
 
@@ -28,13 +29,14 @@ def embedded(points: Float[Array, "n 2"]) -> Scan:
 
 def motions(a: Scan, b: Scan) -> list[Float[Array, "4 4"]]:
     """The motions that bring most points of a near points of b, at one angle each; best first."""
-    reach = int(np.ceil(max(np.linalg.norm(a.points, axis=1).max(), np.linalg.norm(b.points, axis=1).max()))) + 2
+    reach = int(np.ceil(max(_distances(a.points, FARTHEST).max(), _distances(b.points, FARTHEST).max()))) + 2
     size = fft.next_fast_len(4 * reach, real=True)
-    image = fft.rfft2(_image(b.points[:, :2], size))
+    first, second = (scan.points[_distances(scan.points, np.inf) <= FARTHEST] for scan in (a, b))
+    image = fft.rfft2(_image(second[:, :2], size))
     found = []
     for k in range(ANGLES):
         R = geometry.exp_rotation(np.array([0.0, 0.0, 2 * np.pi * k / ANGLES]))
-        turned = fft.rfft2(_image((a.points @ R.T)[:, :2], size))
+        turned = fft.rfft2(_image((first @ R.T)[:, :2], size))
         likeness = fft.irfft2(np.conj(turned) * image, (size, size))
         peak = int(likeness.argmax())
         shift = np.array(np.unravel_index(peak, likeness.shape), float)
@@ -45,6 +47,10 @@ def motions(a: Scan, b: Scan) -> list[Float[Array, "4 4"]]:
         if all(min((k - other) % ANGLES, (other - k) % ANGLES) >= APART for other, _ in kept):
             kept.append((k, motion))
     return [motion for _, motion in kept[:PEAKS]]
+
+
+def _distances(points: Float[Array, "n 3"], most: float) -> Float[Array, " n"]:
+    return np.minimum(np.linalg.norm(points, axis=1), most)
 
 
 def _image(points: Float[Array, "n 2"], size: int) -> Float[Array, "size size"]:
