@@ -151,7 +151,7 @@ def test_images_that_are_none_are_refused(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no image")
     Image.new("RGB", (4, 4)).save(tmp_path / "b.png")
     source = frames.open_frames(tmp_path, intrinsics=CAMERA)
-    for i, words in enumerate(["a.png: expected a depth image, found something else", "b.png: .* found 3 values a pixel"]):
+    for i, words in enumerate(["a.png: expected a depth image, found something else", "b.png: .*it has 3 channels"]):
         with pytest.raises(InputError, match=words):
             source[i]
     with pytest.raises(InputError, match="expected one of freiburg1"):

@@ -152,7 +152,7 @@ def test_the_papers_methods_on_degenerate_clouds(name: str) -> None:
     sound(paper.incremental(clouds, means, np.random.default_rng(0), first_iterations=3, refinements=2, threads=1))
 
 
-@pytest.mark.parametrize(("argument", "value"), [("variances", -1.0), ("variances", [1.0]), ("poses", np.zeros((2, 4, 4)))])
+@pytest.mark.parametrize(("argument", "value"), [("variances", -1.0), ("poses", np.zeros((2, 4, 4)))])
 def test_the_papers_methods_check_their_start(argument: str, value: object) -> None:
     with pytest.raises(InputError, match=argument):
         paper.batch([A, B], A[:8], **{argument: value})  # type: ignore[arg-type]

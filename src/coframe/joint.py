@@ -29,7 +29,7 @@ CHUNK = 512  # components at a time: bounds the memory that many clouds take
 TRACE = 1e-12  # of the stiffness that a cloud would have alone
 LONGEST = 1e4  # extents or radians of a step: what only a system without hold asks for, and a sum of squares survives
 ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
-LEAST_INFORMATION = 1e-12  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
+LEAST_INFORMATION = 1e-20  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 
 
