@@ -278,7 +278,9 @@ def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
     part = frames.Frames(source.names[:11], source.times[:11], source.read)
     path = coframe.track_published(part, options=replace(options, block=4), on_group=lambda *step: done.append(step))
     assert done[-1] == (5, 5)
-    assert trajectory.absolute_errors(path, room[1]).rmse < 0.02
+    rest = trajectory.Trajectory(path.times, np.tile(np.eye(4), (11, 1, 1)))
+    errors, unmoved = (trajectory.absolute_errors(each, room[1]).rmse for each in (path, rest))
+    assert errors < 0.5 * unmoved
     np.testing.assert_array_equal(path.poses[0], np.eye(4))
     with pytest.raises(InputError, match="group: expected a whole number of at least 2"):
         coframe.PublishedOptions(group=1)
