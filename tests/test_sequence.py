@@ -281,7 +281,7 @@ def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
     rest = trajectory.Trajectory(path.times, np.tile(np.eye(4), (11, 1, 1)))
     errors, unmoved = (trajectory.absolute_errors(each, room[1]).rmse for each in (path, rest))
     assert errors < 0.5 * unmoved
-    np.testing.assert_array_equal(path.poses[0], np.eye(4))
+    np.testing.assert_allclose(path.poses[0], np.eye(4), atol=1e-12)
     with pytest.raises(InputError, match="group: expected a whole number of at least 2"):
         coframe.PublishedOptions(group=1)
 
