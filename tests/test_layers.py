@@ -16,12 +16,12 @@ LAYERS = [
     "moments source",
     "clouds",
     "estep mstep joint io.files io.numbers io.scan",
-    "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images",
+    "assess sweeps em io.ply io.text io.raw io.las io.e57 io.mesh io.images download",
     "io.pcd io.poses io.merged places",
     "journal start.features classify cluster",
     "start.verify start.planar",
     "io.clouds trajectory",
-    "sequence.frames metrics",
+    "sequence.frames datasets metrics",
     "stored",
     "result start.poses start.means start.scale start.match schedule doors",
     "start.graph export groups budget placement",
@@ -37,7 +37,7 @@ LAYERS = [
     "report.comparison report.track",
     "cli.app",
     "cli.show cli.watch cli.interrupt",
-    "cli.compare cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor",
+    "cli.compare cli.demo cli.register cli.report cli.export cli.extend cli.evaluate cli.track cli.doctor cli.datasets",
     "__main__",
 ]
 ROW = {f"coframe.{name}": row for row, names in enumerate(LAYERS) for name in names.split()}

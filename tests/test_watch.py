@@ -3,7 +3,6 @@
 
 import io
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -83,8 +82,8 @@ def test_register_tells_how_far_it_has_come() -> None:
     assert 0.8 < max(shares) <= 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal as POSIX has it")
 def test_a_terminal_shows_a_line(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="needs a terminal as POSIX has it")
     shown, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
     command = [sys.executable, "-m", "coframe", "demo", "--points", "400", "--views", "3", "-o", "out"]
