@@ -223,6 +223,7 @@ def test_a_saved_state_goes_on_to_the_same_bits(tmp_path, source, tracked):
     other = state.load(tmp_path / "state.npz")
     for frame in source.prepared(other.prepared, 31):
         other.add(frame)
+    other.settle()
     result = other.result()
     np.testing.assert_array_equal(result.poses, tracked.poses)
     np.testing.assert_array_equal(result.merged(), tracked.merged())
