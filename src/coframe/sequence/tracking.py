@@ -331,6 +331,7 @@ class Tracker:
         self.attempt = len(self.members(new)) + 2
         self._model()
 
+    @quiet_blas()
     def settle(self) -> None:
         """A last joint registration of key frames from all over the common frame; those between them follow."""
         members = self.members(self.main)
