@@ -28,8 +28,8 @@ METHODS = ("ICP", "GMMReg", "CPD / ECMPR", "JRMPC-B", "register")  # for two set
 ACCEPTED = 0.3  # RMSE of a rotation that is off by 12 degrees: the basin is where a method stays below
 NOTES = (
     "The paper shows these as curves without figures.",
-    "One realisation of each: a single failure is a whole column. Where every method fails (90 degrees, and 60 on the armadillo), "
-    "the order of the errors says nothing.",
+    "One realisation of each: a single failure is a whole column. Where every method fails (90 degrees, and 60 on the "
+    "armadillo), the order of the errors says nothing.",
 )
 
 
