@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import coframe
-from benchmarks.multiview import DEGREES, SHIFT, Surface, judge, stanford
-from coframe import Options, geometry
+from benchmarks.multiview import DEGREES, SHIFT, judge, stanford
+from coframe import Options, geometry, metrics
 
 CHANGES = (
     {},
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     scans, truth = stanford(arguments.folder / "bun.conf")
-    surfaces, start = [Surface.of(scan) for scan in scans], disturbed(truth)
+    surfaces, start = [metrics.Surface.of(scan) for scan in scans], disturbed(truth)
     coframe.register(scans[:2], start[:2])  # compiles
     base = None
     for change in CHANGES:

@@ -6,6 +6,7 @@ is registered both ways, and the two results are compared byte by byte.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -45,21 +46,20 @@ def run(arguments: list[str]) -> dict[str, float]:
     """The command line as a process: seconds, its peak, and the peak of it and its children together, in MB."""
     began, peaks = time.perf_counter(), [0.0, 0.0]
     process = subprocess.Popen([sys.executable, "-m", "coframe", *arguments])
+    ended = threading.Event()
 
     def watch() -> None:
         whole = psutil.Process(process.pid)
-        while process.poll() is None:
-            try:
+        while not ended.wait(0.02):
+            with contextlib.suppress(psutil.Error):
                 family = [each.memory_info().rss for each in (whole, *whole.children(recursive=True))]
-            except psutil.NoSuchProcess:
-                continue
-            peaks[1] = max(peaks[1], sum(family) / 1e6)
-            time.sleep(0.02)
+                peaks[1] = max(peaks[1], sum(family) / 1e6)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
+    ended.set()
     watcher.join()
     if process.returncode not in (0, 1):
         raise SystemExit(process.returncode)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""A depth sequence: `coframe.track` and a plain small_gicp odometry on the same frames, in one run, taking turns.
+"""A depth sequence: `coframe.track`, a plain small_gicp odometry and the paper's scheme on the same frames, in one run.
 
-    pip install small_gicp; python -m benchmarks.sequence [FOLDER]
+    pip install small_gicp; python -m benchmarks.sequence [FOLDER] [--published 1] [--skip breaks memory]
 
 The odometry is what a user would write today: every fourth pixel, voxels of 3 cm, each frame against a growing Gaussian voxel
-map of 5 cm, started with a constant velocity. The time is that of the whole run, images read included, the best of the rounds.
-ATE and RPE follow Sturm et al. (2012): poses matched by time, rigid alignment, all frames.
+map of 5 cm, started with a constant velocity. The two take turns; the time is that of the whole run, images read included, the
+best of the rounds. ATE and RPE follow Sturm et al. (2012): poses matched by time, rigid alignment, all frames. Then the
+sequence is broken in several places, by 20 blank frames or 30 missing ones, and goes forth and back several times for the
+memory, of which docs/images/memory.svg is the picture. `--published N` runs the paper's scheme with N times fewer points and
+components than it has (1: as published, which takes an hour; 0: not at all).
 """
 
 import argparse
@@ -13,7 +16,8 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +26,18 @@ import numpy as np
 import coframe
 from benchmarks.multiview import ROOT, machine
 from coframe import trajectory
-from coframe.sequence.frames import FAR, NEAR
+from coframe.sequence.frames import FAR, NEAR, Frames
 from coframe.trajectory import Trajectory
 
 DATA = Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data") / "tum_freiburg1_desk"
 VOXEL, MAP, GATE = 0.03, 0.05, 0.1  # m, of the odometry
+PLACES = (50, 150, 300, 450)  # where the sequence is broken
+BLANK, JUMP = 20, 30  # frames
+AFTER = 60  # frames that are tracked after a break
+PICTURE = ROOT / "docs" / "images" / "memory.svg"
 
 
-def odometry(frames: Any) -> Trajectory:
+def odometry(frames: Frames) -> Trajectory:
     """small_gicp, each frame against a growing voxel map."""
     import small_gicp
 
@@ -48,31 +56,78 @@ def odometry(frames: Any) -> Trajectory:
     return Trajectory(frames.times, np.array(poses))
 
 
+def published(folder: Path, count: int, factor: int) -> Trajectory:
+    """The paper's scheme, with `factor` times fewer points and components."""
+    whole = coframe.PublishedOptions()
+    options = replace(
+        whole,
+        downsampling=factor * whole.downsampling,
+        front_components=whole.front_components // factor,
+        back_components=whole.back_components // factor,
+    )
+    return coframe.track_published(
+        first(coframe.open_frames(folder, intrinsics=camera(folder), step=1), count), options=options
+    )
+
+
 def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]:
     """Errors and time of one run."""
     began, cpu = time.perf_counter(), time.process_time()
     path = run()
     seconds = time.perf_counter() - began
-    shift, turn = trajectory.relative_errors(path, truth, seconds=1.0)
+    found = path.found() if isinstance(path, coframe.Tracked) else path
+    shift, turn = trajectory.relative_errors(found, truth, seconds=1.0)
     return {
-        "ate_rmse": trajectory.absolute_errors(path, truth).rmse,
+        "ate_rmse": trajectory.absolute_errors(found, truth).rmse,
         "rpe_1s": shift.rmse,
         "rpe_1s_deg": turn.rmse,
         "frames_per_second": len(path) / seconds,
         "cpu_ms_per_frame": (time.process_time() - cpu) / len(path) * 1e3,
         "frames": len(path),
+        "lost": int(path.lost.sum()) if isinstance(path, coframe.Tracked) else None,
     }
 
 
-def tracked(frames: Any, memory: list[tuple[int, float]], seed: int) -> tuple[Trajectory, int]:
-    """coframe, and how much memory it held after every 20 frames [MiB]."""
+def broken(frames: Frames, truth: Trajectory, kind: str, at: int, seed: int = 0) -> dict[str, Any]:
+    """The sequence up to a break and a while after it: which frames are lost, and is it found again in the right place?"""
+    count = BLANK if kind == "blank" else JUMP
+    end = min(at + count + AFTER, len(frames))
+    kept = [*range(at), *range(at + count, end)] if kind == "jump" else list(range(end))
+
+    def read(i: int) -> Any:
+        frame = frames[kept[i]]
+        hidden = kind == "blank" and at <= kept[i] < at + count
+        return replace(frame, points=frame.points[:0], weights=frame.weights[:0]) if hidden else frame
+
+    said: list[bool] = []
+    part = Frames(tuple(frames.names[i] for i in kept), frames.times[kept], read)
+    result = coframe.track(part, options=coframe.TrackOptions(seed=seed), on_frame=lambda step: said.append(step.lost))
+    errors = trajectory.absolute_errors(result.found(), truth)
+    return {
+        "kind": kind,
+        "at": at,
+        "said_lost": sum(said),
+        "lost_in_the_end": int(result.lost.sum()),
+        "recovered": not said[-1],
+        "ate_rmse": errors.rmse,
+        "largest_error": float(errors.values.max()),
+    }
+
+
+def memory(frames: Frames, passes: int, seed: int = 0) -> list[tuple[int, float]]:
+    """The sequence forth and back, so many times: frames and memory [MiB]."""
+    N = len(frames)
+    order = [i if turn % 2 == 0 else N - 1 - i for turn in range(passes) for i in range(N)]
+    times = np.arange(len(order)) / 30
+    there = Frames(tuple(frames.names[i] for i in order), times, lambda i: replace(frames[order[i]], time=float(times[i])))
+    held: list[tuple[int, float]] = []
 
     def watch(step: Any) -> None:
         if step.index % 20 == 0:
-            memory.append((step.index, resident()))
+            held.append((step.index, resident()))
 
-    result = coframe.track(frames, options=coframe.TrackOptions(seed=seed), on_frame=watch)
-    return result, int(result.lost.sum())
+    coframe.track(there, options=coframe.TrackOptions(seed=seed), on_frame=watch)
+    return held
 
 
 def resident() -> float:
@@ -83,51 +138,106 @@ def resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> None:
+def picture(held: Sequence[tuple[int, float]], path: Path) -> None:
+    """Memory over frames, as SVG."""
+    width, height, left, low = 640, 240, 60, 40
+    frames, mib = np.array(held).T
+    top = float(np.ceil(mib.max() * 1.15 / 50) * 50)
+    x, y = left + (width - left - 12) * frames / frames.max(), height - low - (height - low - 12) * mib / top
+    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    marks = "".join(
+        f'<line x1="{left}" x2="{width - 12}" y1="{h:.1f}" y2="{h:.1f}" stroke="#ccc"/>'
+        f'<text x="{left - 6}" y="{h + 4:.1f}" text-anchor="end">{value:.0f}</text>'
+        for value in np.linspace(0, top, 5)
+        for h in [height - low - (height - low - 12) * value / top]
+    )
+    ends = "".join(
+        f'<text x="{left + (width - left - 12) * value / frames.max():.1f}" y="{height - low + 16}" text-anchor="middle">'
+        f"{value:.0f}</text>"
+        for value in np.linspace(0, frames.max(), 6)
+    )
+    titles = (
+        f'<text x="{(left + width) / 2}" y="{height - 6}" text-anchor="middle">frame</text>'
+        f'<text transform="translate(14 {height / 2}) rotate(-90)" text-anchor="middle">memory [MiB]</text>'
+    )
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" '
+        f'fill="#444"><rect width="{width}" height="{height}" fill="#fff"/>{marks}{ends}{titles}'
+        f'<polyline points="{line}" fill="none" stroke="#0b66b0" stroke-width="1.8"/></svg>\n'
+    )
+
+
+def first(frames: Frames, count: int) -> Frames:
+    return Frames(frames.names[:count], frames.times[:count], frames.read)
+
+
+def camera(folder: Path) -> str | None:
+    """The camera by the name of the folder, where that is not written as TUM does."""
+    return "freiburg1" if "freiburg1" in folder.name else None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sequence", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=DATA)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--frames", type=int, default=10**9, help="only so many frames")
+    parser.add_argument("--published", type=int, default=4, metavar="N", help="the paper's scheme, N times thinner; 0: not")
+    parser.add_argument("--passes", type=int, default=4, help="times forth or back for the memory")
+    parser.add_argument("--skip", nargs="*", choices=["peer", "breaks", "memory"], default=[])
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "sequence.json")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     truth = trajectory.read_tum(options.folder / "groundtruth.txt")
-    frames = coframe.open_frames(options.folder)
-    names = frames.names[: options.frames]
-    frames = type(frames)(names, frames.times[: len(names)], frames.read)
-    few = type(frames)(names[:12], frames.times[:12], frames.read)
-    coframe.track(few)  # compilation comes before
-    rows, memory, lost = [], [], 0
+    frames = first(coframe.open_frames(options.folder, intrinsics=camera(options.folder)), options.frames)
+    coframe.track(first(frames, 12))  # compilation comes before
     print(f"{len(frames)} frames; {machine()['cpu']}, load {machine()['load_at_start']} at the start, range {NEAR} to {FAR} m")
-    for _ in range(options.rounds):
-        rows.append({"method": "small_gicp", **measured(lambda: odometry(frames), truth)})
-        show(rows[-1])
-        memory = []
+    report: dict[str, Any] = {"folder": str(options.folder), "machine": machine(), "rows": []}
 
-        def ours() -> Trajectory:
-            nonlocal lost
-            path, lost = tracked(frames, memory, options.seed)
-            return path
+    def keep() -> None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(report, indent=1) + "\n")
 
-        rows.append({"method": "coframe", **measured(ours, truth), "lost": lost})
-        show(rows[-1])
-    fastest = {
-        name: max(row["frames_per_second"] for row in rows if row["method"] == name) for name in ("coframe", "small_gicp")
+    methods: dict[str, Callable[[], Trajectory]] = {
+        "small_gicp": lambda: odometry(frames),
+        "coframe": lambda: coframe.track(frames, options=coframe.TrackOptions(seed=options.seed)),
     }
-    ratio = fastest["coframe"] / fastest["small_gicp"]
-    print(f"coframe has {ratio:.2f} x the frames per second of small_gicp; {lost} frames lost")
-    after = [mib for index, mib in memory if index >= 200]
-    if after:
-        print(f"memory after 200 frames {after[0]:.0f} MiB, at the end {after[-1]:.0f} MiB")
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {"folder": str(options.folder), "machine": machine(), "rows": rows, "memory_mib": memory}
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    for _ in range(options.rounds):
+        for method in methods if "peer" not in options.skip else ["coframe"]:
+            report["rows"].append({"method": method, **measured(methods[method], truth)})
+            show(report["rows"][-1])
+            keep()
+    fastest = {row["method"]: 0.0 for row in report["rows"]}
+    for row in report["rows"]:
+        fastest[row["method"]] = max(fastest[row["method"]], row["frames_per_second"])
+    if len(fastest) == 2:
+        print(f"coframe has {fastest['coframe'] / fastest['small_gicp']:.2f} x the frames per second of small_gicp")
+    if options.published:
+        row = measured(lambda: published(options.folder, len(frames), options.published), truth)
+        report["rows"].append({"method": f"published, 1/{options.published} of the points and components", **row})
+        show(report["rows"][-1])
+        keep()
+    if "breaks" not in options.skip:
+        report["breaks"] = []
+        for kind in ("blank", "jump"):
+            for at in [place for place in PLACES if place + JUMP < len(frames)]:
+                report["breaks"].append(broken(frames, truth, kind, at, options.seed))
+                print(report["breaks"][-1], flush=True)
+                keep()
+    if "memory" not in options.skip:
+        held = memory(frames, options.passes, options.seed)
+        report["memory_mib"] = held
+        picture(held, PICTURE)
+        after = [mib for index, mib in held if index >= 200]
+        if after:
+            print(f"memory after 200 frames {after[0]:.0f} MiB, at the end ({held[-1][0]} frames) {after[-1]:.0f} MiB")
+    keep()
 
 
 def show(row: dict[str, Any]) -> None:
+    lost = "" if row["lost"] is None else f", {row['lost']} lost"
     print(
         f"{row['method']:11s} ATE {row['ate_rmse']:.4f} m, RPE {row['rpe_1s']:.4f} m and {row['rpe_1s_deg']:.2f} deg in 1 s, "
-        f"{row['frames_per_second']:.1f} frames/s, {row['cpu_ms_per_frame']:.0f} ms of CPU a frame",
+        f"{row['frames_per_second']:.1f} frames/s, {row['cpu_ms_per_frame']:.0f} ms of CPU a frame{lost}",
         flush=True,
     )
 

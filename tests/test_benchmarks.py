@@ -84,3 +84,10 @@ def test_reading_speed_is_measured_for_every_format(tmp_path, monkeypatch, capsy
     assert [row["format"] for row in figures] == list(speed.FORMATS)
     assert all(row["coframe_s"] > 0 and row["fromfile_s"] > 0 and row["megabytes"] > 0 for row in figures)
     assert capsys.readouterr().out.count("\n") == 2 + len(figures)
+
+
+def test_every_benchmark_can_be_imported(monkeypatch):
+    root = Path(__file__).resolve().parents[1]
+    monkeypatch.syspath_prepend(root)
+    for path in (root / "benchmarks").glob("[a-z]*.py"):
+        importlib.import_module(f"benchmarks.{path.stem}")

@@ -4,8 +4,6 @@
 import ctypes
 import json
 import os
-import pty
-import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +17,8 @@ import pytest
 from coframe import simulate
 from coframe.io import ply
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, limits and pipes as POSIX has them")
+pty = pytest.importorskip("pty", reason="needs terminals, signals and limits as POSIX has them")
+resource = pytest.importorskip("resource", reason="needs terminals, signals and limits as POSIX has them")
 COMMAND = [sys.executable, "-m", "coframe"]
 # Runs one command line after the other in one process, each as `coframe` does, and says how each ended.
 DRIVER = """
@@ -56,6 +55,9 @@ BAD = {
     "extend absent scan0.ply": ["absent", "state.npz"],
     "evaluate out --truth notes.json": ["notes.json", "expected poses"],
     "evaluate empty --truth out/poses.json": ["empty/poses.json", "No such file"],
+    "compare scan0.ply missing.ply -o new": ["missing.ply", "found nothing"],
+    "compare scan*.ply -o locked/new": ["locked", "no permission"],
+    "register scan*.ply --memory lots -o new": ["memory", "lots"],
     "track empty -o new": ["empty", "depth images"],
 }
 USAGE = {

@@ -256,3 +256,16 @@ def test_in_the_plane():
     result = coframe.register(flat[:3], options=FEW)
     result = coframe.extend(result, flat[3], options=FEW)
     assert metrics.rotation_errors(result.poses, truth)[3] < 1.0
+
+
+def test_refining_moves_all_clouds_to_where_a_registration_would(scene, four):
+    """From poses that are two degrees off, half of the way and more is undone at once; names stay, groups are refused."""
+    off = random_poses(np.random.default_rng(3), 4, 3, degrees=2.0, shift=0.003)
+    disturbed = replace(four, poses=off @ four.poses, names=("a", "b", "c", "d"))
+    refined = coframe.refine(disturbed, options=FEW)
+    before = metrics.rotation_errors(disturbed.poses, scene.poses[:4])[1:].max()
+    after = metrics.rotation_errors(refined.poses, scene.poses[:4])[1:].max()
+    assert after < 0.4 * before
+    assert refined.names == disturbed.names
+    with pytest.raises(InputError, match="expected clouds in one common frame, found 2 groups"):
+        coframe.refine(replace(four, groups=((0, 1), (2, 3))))

@@ -8,7 +8,9 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
+from pypcd4 import PointCloud
 
+import coframe
 from coframe import InputError, depth
 from coframe.depth import Intrinsics
 from coframe.io import ply
@@ -107,6 +109,27 @@ def test_a_folder_of_clouds(tmp_path):
     for frame, cloud in zip(source, clouds, strict=True):
         np.testing.assert_array_equal(frame.points, cloud)
         np.testing.assert_array_equal(frame.weights, np.ones(len(cloud)))
+
+
+@pytest.mark.parametrize("suffix", [".pcd", ".bin", ".ply"])
+def test_folders_of_pcd_kitti_and_ply_files_are_tracked(tmp_path, suffix):
+    """Files as other programs write them, of a corner that a sensor moves away from by 1 cm a frame; natural order."""
+    rng = np.random.default_rng(0)
+    corner = rng.uniform(0, 1, (3000, 3)) * np.repeat([[1, 1, 0], [1, 0, 1], [0, 1, 1]], 1000, axis=0)
+    for i in range(12):
+        points = (corner + np.array([0.5 + 0.01 * i, 0.4, 1.0])).astype(np.float32)
+        path = tmp_path / f"{i}{suffix}"
+        if suffix == ".pcd":
+            PointCloud.from_xyz_points(points).save(path)
+        elif suffix == ".bin":
+            np.column_stack([points, np.ones(len(points), np.float32)]).astype("<f4").tofile(path)
+        else:
+            ply.write(path, points)
+    source = frames.open_frames(tmp_path)
+    assert source.names[2] == f"2{suffix}"
+    path = coframe.track(source, options=coframe.TrackOptions(points=600, components=100))
+    assert not path.lost.any()
+    np.testing.assert_allclose(path.poses[-1, :3, 3], [-0.11, 0, 0], atol=0.01)
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,11 @@ def test_moved_copies(tmp_path: Path, suffix: str) -> None:
     assert back.pose is None
     if back.normals is not None:
         np.testing.assert_allclose(back.normals, NORMALS @ POSE[:3, :3].T, atol=1e-7 if suffix == ".pcd" else 1e-15)
+
+
+def test_files_are_announced_before_they_are_read(tmp_path: Path) -> None:
+    for name in ("scan10.xyz", "scan2.xyz"):
+        (tmp_path / name).write_text("1 2 3\n4 5 7\n")
+    told: list[tuple[int, int, str]] = []
+    cloud_files.open_all([tmp_path], on_file=lambda *step: told.append(step))
+    assert told == [(1, 2, "scan2.xyz"), (2, 2, "scan10.xyz")]

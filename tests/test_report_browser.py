@@ -19,8 +19,11 @@ from test_report import HOSTILE
 
 import coframe
 from coframe import geometry, report, simulate
+from coframe.estep import Cloud
 from coframe.io import ply
 from coframe.report import markup
+from coframe.sequence.backend import Keyframe
+from coframe.sequence.tracking import Tracked
 
 REQUIRED = os.environ.get("COFRAME_BROWSER") == "required"
 SOFTWARE = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -367,3 +370,33 @@ def test_without_webgl_or_scripts_the_figures_remain(playwright: Any, result: co
         assert page.is_visible(".clouds")
         assert page.locator("#convergence polyline").first.is_visible()
     browser.close()
+
+
+def test_a_track_page_draws_its_map_and_names_stay_text(browser: Any, tmp_path: Path) -> None:
+    """Four frames, of which the third has a hostile name and is lost."""
+    rng = np.random.default_rng(0)
+    cloud = rng.uniform(-1, 1, (900, 3)) * [1, 1, 0.2]
+    keyframes = tuple(Keyframe(i, Cloud.of(cloud), geometry.exp(np.array([0, 0.1 * i, 0, 0.2 * i, 0, 0]))) for i in (0, 1, 3))
+    poses = np.stack([keyframe.pose for keyframe in keyframes])[[0, 1, 1, 2]]
+    lost, explained = np.array([False, False, True, False]), np.array([1.0, 0.9, 0.0, 0.8])
+    tracked = Tracked(np.arange(4) / 30, poses, lost=lost, explained=explained, keyframes=keyframes, mixture=None)
+    path = report.track.write(tracked, ["a", "b", HOSTILE[0], "d"], tmp_path / "report.html", run=report.Run(HOSTILE[1]))
+    page = browser.new_context(**DESKTOP).new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    seen = page.evaluate(LOOK, "view")
+    assert seen["drawn"] > 0.01
+    page.locator(".chip").last.click()  # the path
+    assert page.evaluate(LOOK, "view")["sum"] != seen["sum"]
+    page.locator("#model").check()
+    assert page.evaluate(LOOK, "view")["drawn"] > 0
+    assert HOSTILE[0] in page.locator(".notices").inner_text()
+    assert page.locator("#path svg polyline").count() == 4  # two views, each with a gap where the frame is lost
+    assert page.locator("#quality rect.band").count() == 1
+    assert said == []
+    assert asked == [path.as_uri()]

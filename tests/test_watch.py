@@ -3,7 +3,6 @@
 
 import io
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -83,8 +82,8 @@ def test_register_tells_how_far_it_has_come() -> None:
     assert 0.8 < max(shares) <= 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal as POSIX has it")
 def test_a_terminal_shows_a_line(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="needs a terminal as POSIX has it")
     shown, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
     command = [sys.executable, "-m", "coframe", "demo", "--points", "400", "--views", "3", "-o", "out"]
@@ -107,7 +106,7 @@ def test_a_terminal_shows_a_line(tmp_path: Path) -> None:
 def test_no_color_means_no_colours(monkeypatch: pytest.MonkeyPatch, plain: bool) -> None:
     monkeypatch.setenv("NO_COLOR", "1" if plain else "")
     verdict = coframe.Verdict("failed", "it shares [nothing]", 0.0, 0.0, 0.0, 0.0)
-    result = SimpleNamespace(names=("[red]a",), clouds=(np.zeros((5, 3)),), verdicts=(verdict,))
+    result = SimpleNamespace(names=("[red]a",), counts=(5,), verdicts=(verdict,))
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=100)
     console.print(verdict_table(result))  # type: ignore[arg-type]
     text = console.file.getvalue()  # type: ignore[attr-defined]

@@ -17,10 +17,12 @@ from coframe.held import hold
 from coframe.journal import Journal
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.refining import refine
 from coframe.registration import register
 from coframe.result import Registration, load
 from coframe.sequence.frames import open_frames
-from coframe.sequence.tracking import TrackOptions, track
+from coframe.sequence.published import PublishedOptions, track_published
+from coframe.sequence.tracking import Tracked, TrackOptions, track
 from coframe.trajectory import Trajectory
 
 __version__ = version("coframe")
@@ -34,9 +36,11 @@ __all__ = [
     "Moments",
     "Options",
     "PosePrior",
+    "PublishedOptions",
     "Registration",
     "Status",
     "TrackOptions",
+    "Tracked",
     "Trajectory",
     "Verdict",
     "baselines",
@@ -49,10 +53,12 @@ __all__ = [
     "metrics",
     "open_frames",
     "paper",
+    "refine",
     "register",
     "report",
     "simulate",
     "start",
     "tidied",
     "track",
+    "track_published",
 ]

@@ -29,7 +29,7 @@ Client = Any  # distributed.Client, and its futures: an optional library has no 
 Future = Any
 
 TOGETHER = 16  # clouds in a task, at most
-ROUNDS = 2  # tasks for every thread of the cluster, where there are as many clouds
+ROUNDS = 1  # tasks for every thread of the cluster, where there are as many clouds; each prepares the mixture for itself
 PAIRS = 32  # of scans in a task, at most
 
 

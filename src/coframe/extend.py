@@ -31,6 +31,7 @@ from coframe.io.scan import Scan
 from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
+from coframe.placement import Target, place
 from coframe.places import Here
 from coframe.result import Registration
 from coframe.source import Loaded
@@ -40,9 +41,10 @@ from coframe.sweeps import Sweep, quiet_blas
 FLOOR = 1e-7  # of the squared extent, as in `register`
 PSEUDO = 0.1  # points that each component is worth beyond those it has seen: none is ever singular
 STARTS = ("previous", "velocity", "match")
-REACHES = (0.0, 0.02, 0.05, 0.15)  # of the extent: how far from its place a cloud may start
-FEW = 700  # points that try a reach
-TRYING = 15  # iterations of such a trial, at most
+REACHES = ((0.0,), (0.02, 0.0), (0.05, 0.017, 0.0), (0.15, 0.05, 0.017, 0.0))  # of the extent: how far off a cloud may start
+FEW = 400  # points that try a reach
+STEPS, LAST = 5, 5  # of a trial: for each reach, and more for the last
+SETTLING = 3  # iterations with all points, from the best trial
 MATURING = 3  # iterations with the pose held, for new components
 CHEAP = 0.05  # nats per point: components that may become one at this price do
 NEIGHBOURS = 8  # that a component may become one with
@@ -234,24 +236,14 @@ class Arrival:
 
     def best(self, pose: Float[Array, "1 D1 D1"], mixture: Mixture, rng: np.random.Generator) -> Fit:
         """The cloud in its place, the mixture as it is: tried with components of different reach, by the likelihood."""
-        poses = np.concatenate([geometry.identity(1, mixture.dimension), pose])
         few = schedule.some_of(self.cloud, schedule.chosen(len(self.cloud), FEW, rng))
-        some = replace(self, cloud=few)
-        fits = []
-        for reach in REACHES:
-            start = poses
-            while reach > 0.01:  # nearer and nearer
-                wide = replace(mixture, covariances=mixture.covariances + reach**2 * np.eye(mixture.dimension))
-                wide = some.with_outliers(start, replace(wide, outlier_density=0.0))
-                start = some.run(start, wide, Step.against(wide), TRYING, 2e-3).poses
-                reach = reach / 3
-            fits.append(some.run(start, mixture, Step.against(mixture), TRYING, 1e-3))
-        return max(fits, key=lambda fit: float(fit.log_likelihood[1]) + schedule.log_visibility_prior(fit.mixture))
-
-    def with_outliers(self, poses: Float[Array, "2 D1 D1"], mixture: Mixture) -> Mixture:
-        """The mixture with a uniform class that acts on this cloud."""
-        _, log_likelihood = self.expect(poses, mixture)
-        return replace(mixture, outlier_density=schedule.outlier_density(float(log_likelihood[1] / self.cloud.rows[3].sum())))
+        start = replace(mixture, visibility=None)
+        trials = [
+            place(Target.of(start, reaches, 1.0), few, pose[0], STEPS * len(reaches) + LAST, each=STEPS) for reaches in REACHES
+        ]
+        best = max(trials, key=lambda trial: trial.value)
+        poses = np.concatenate([geometry.identity(1, mixture.dimension), best.pose[None]])
+        return self.run(poses, mixture, Step.against(mixture), SETTLING, 1e-3)
 
     def new_surface(self, fit: Fit, rng: np.random.Generator) -> Mixture:
         """Components on what the mixture does not explain, as fine as the rest."""

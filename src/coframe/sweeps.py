@@ -85,13 +85,15 @@ class Sweep:
         mixture: Mixture,
         *,
         full: bool | None = None,
+        components: Components | None = None,
     ) -> tuple[Moments, Float[Array, " M"]]:
         """The moments of every cloud under its pose, stacked, and the log-likelihood of every cloud.
 
-        `full` asks for second moments as matrices even of spheres.
+        `full` asks for second moments as matrices even of spheres; `components` are those of the mixture, where they are known.
         """
         full = not mixture.spherical if full is None else full
-        components = Components.of(mixture, full)
+        components = Components.of(mixture, full) if components is None else components
+        full = components.full
         self._run(poses, mixture, components)
         M, (K, D) = len(self.clouds), mixture.means.shape
         mass, first, second = np.empty((M, K)), np.empty((M, K, D)), np.empty((M, K, D * D if full else 1))

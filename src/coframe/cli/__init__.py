@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The command line, a file per command. It parses, shows and writes; the work is done by the library, imported where needed."""
 
-from coframe.cli import compare, demo, doctor, evaluate, export, extend, register, report, track
+from coframe.cli import compare, datasets, demo, doctor, evaluate, export, extend, register, report, track
 from coframe.cli.app import app, guarded
 
 for command in (  # in the order of the help
@@ -14,6 +14,7 @@ for command in (  # in the order of the help
     track.track,
     demo.demo,
     doctor.doctor,
+    datasets.datasets,
 ):
     app.command()(guarded(command))
 

@@ -12,6 +12,7 @@ EXTRAS = {  # extra -> package, what it is for
     "mesh": ("trimesh", "OBJ, STL and OFF files"),
     "images": ("pillow", "depth images"),
     "cluster": ("distributed", "clusters"),
+    "datasets": ("pooch", "downloads of published data sets"),
 }
 SELF_TEST = 1.0  # degrees; the scene of the self-test leaves 0.17
 

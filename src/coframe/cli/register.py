@@ -100,7 +100,7 @@ def register(
         _finish(result, output, written, begun, as_json, quiet)
         return
     with watching(quiet) as watch:
-        scans, files = cloud_files.open_all(files)
+        scans, files = cloud_files.open_all(files, on_file=watch.file)
         clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
         names = [scan.name for scan in scans]
         known = pose_files.read_for(poses, names) if poses else None

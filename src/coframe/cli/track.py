@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
 """`coframe track`."""
 
+import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from coframe.cli.app import Output, Quiet, Seed, Threads, console
+from coframe.cli.app import AsJson, Output, Quiet, Seed, Threads, WithReport, say, say_json, watcher, writable
+from coframe.cli.watch import TimeLeft, about
 
 if TYPE_CHECKING:
     from coframe.sequence.frames import Frames
@@ -30,37 +32,47 @@ def track(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run in the same folder ended.")] = False,
     seed: Seed = 0,
     threads: Threads = None,
+    report: WithReport = True,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Follow a sensor through a depth sequence.
 
     Example:  coframe track rgbd_dataset_freiburg1_desk -o desk
     """
-    from coframe.sequence import frames
+    from coframe.sequence import frames, state
     from coframe.sequence.tracking import Tracker, TrackOptions
 
+    begun = time.perf_counter()
     camera = frames.read_intrinsics(intrinsics) if intrinsics and Path(intrinsics).suffix == ".json" else intrinsics
     source = frames.open_frames(sequence, intrinsics=camera)
-    state = output / "state.npz"
+    writable(output)
+    checkpoint = output / "state.npz"
     options = TrackOptions(points=points, components=components, seed=seed, threads=threads)
-    tracker = Tracker.load(state) if resume else Tracker(options)
+    tracker = state.load(checkpoint) if resume else Tracker(options)
     output.mkdir(parents=True, exist_ok=True)
-    stopped = _follow(tracker, source, state, quiet)
-    result = tracker.result()
-    _write_track(output, tracker, source)
-    if not quiet:
-        lost = int(result.lost.sum())
-        console.print(f"{len(result)} of {len(source)} frames, {lost} lost, {len(result.keyframes)} key frames")
-        console.print(f"wrote trajectory.txt, model.ply, merged.ply, track.json and state.npz to {output}/")
+    stopped = _follow(tracker, source, checkpoint, quiet or as_json)
+    if not stopped:
+        tracker.settle()
+    told, written = _write_track(output, tracker, source, begun, report=report)
+    if as_json and not stopped:
+        say_json({**told, "folder": str(output), "files": written})
+    elif not quiet and not as_json:
+        say(f"{told['frames']} of {told['of']} frames, {len(told['lost'])} lost, {len(told['keyframes'])} key frames")
+        say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}/")
     if stopped:
-        print(f"coframe: interrupted; go on with: coframe track {sequence} -o {output} --resume", file=sys.stderr)
+        again = shlex.join(["coframe", "track", str(sequence), "-o", str(output), "--resume"])
+        print(f"coframe: interrupted; go on with: {again}", file=sys.stderr)
+        if as_json:
+            say_json({"error": "interrupted", "exit_code": 130})
         raise typer.Exit(130)
 
 
-def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> bool:
+def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool) -> bool:
     """Give the tracker all frames; after Ctrl-C the frame at hand is finished first. Returns whether the run was stopped."""
     import signal
 
+    from coframe.sequence import state
     from coframe.sweeps import quiet_blas
 
     stopped = False
@@ -74,37 +86,47 @@ def _follow(tracker: "Tracker", source: "Frames", state: Path, quiet: bool) -> b
     before = signal.signal(signal.SIGINT, stop)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     try:
-        hidden = quiet or not console.is_terminal
-        with quiet_blas(), Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-            first, began = len(tracker.times), time.perf_counter()
+        hidden = quiet or not watcher.is_terminal
+        with quiet_blas(), Progress(*columns, console=watcher, transient=True, disable=hidden) as progress:
+            first, began, left = len(tracker.times), time.perf_counter(), TimeLeft()
+            left.report(0.0)
             task = progress.add_task(f"frame {first} of {len(source)}")
             for frame in source.prepared(tracker.prepared, first):
                 step = tracker.add(frame)
                 rate = (step.index + 1 - first) / (time.perf_counter() - began)
                 quality = "lost" if step.lost else f"{step.explained:.0%} explained"
-                progress.update(task, description=f"frame {step.index + 1} of {len(source)}: {rate:.0f} frames/s, {quality}")
+                left.report((step.index + 1 - first) / (len(source) - first))
+                where = f"frame {step.index + 1} of {len(source)}: {rate:.0f} frames/s, {quality}"
+                progress.update(
+                    task, description=f"{where}, {left_in_words}" if (left_in_words := about(left.seconds())) else where
+                )
                 if (step.index + 1) % CHECKPOINT == 0:
-                    tracker.save(state)
+                    state.save(tracker, checkpoint)
                 if stopped:
                     break
     finally:
         signal.signal(signal.SIGINT, before)
-    tracker.save(state)
+    state.save(tracker, checkpoint)
     return stopped
 
 
-def _write_track(output: Path, tracker: "Tracker", source: "Frames") -> None:
+def _write_track(
+    output: Path, tracker: "Tracker", source: "Frames", begun: float, *, report: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Writes all files of a result; returns what track.json says and the names of the files."""
     import json
     from dataclasses import asdict
     from importlib.metadata import version
 
     import numpy as np
 
+    from coframe import report as reports
     from coframe import trajectory
     from coframe.io import ply
     from coframe.io.files import atomic
 
     result = tracker.result()
+    written = ["trajectory.txt", "track.json", "state.npz"]
     trajectory.write_tum(output / "trajectory.txt", result.found())
     if result.keyframes:
         model = result.model()
@@ -112,7 +134,8 @@ def _write_track(output: Path, tracker: "Tracker", source: "Frames") -> None:
         sizes = [len(keyframe.cloud) for keyframe in result.keyframes]
         indices = np.array([keyframe.index for keyframe in result.keyframes], "<i4")
         ply.write(output / "merged.ply", result.merged(), frame=np.repeat(indices, sizes))
-    report = {
+        written[1:1] = ["model.ply", "merged.ply"]
+    told = {
         "format": "coframe-track/1",
         "frames": len(result),
         "of": len(source),
@@ -123,4 +146,9 @@ def _write_track(output: Path, tracker: "Tracker", source: "Frames") -> None:
         "version": version("coframe"),
     }
     with atomic(output / "track.json") as temporary:
-        temporary.write_text(json.dumps(report, indent=1) + "\n")
+        temporary.write_text(json.dumps(told, indent=1) + "\n")
+    if report:
+        run = reports.Run(shlex.join(["coframe", *sys.argv[1:]]), asdict(tracker.options), seconds=time.perf_counter() - begun)
+        reports.track.write(result, source.names, output / "report.html", run=run)
+        written.append("report.html")
+    return told, written

@@ -71,6 +71,9 @@ class Watch:
     iterations: int = 0
     matching: bool = False
 
+    def file(self, number: int, total: int, name: str) -> None:
+        self.tell(f"reading {number} of {total}: {name[:50]}")
+
     def iteration(self, step: "Iteration") -> None:
         if self.iterations == 0:
             self.matching = False

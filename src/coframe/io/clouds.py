@@ -145,15 +145,22 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def open_all(
-    arguments: Iterable[str | os.PathLike[str]], *, samples: int | None = None, intrinsics: Intrinsics | None = None
+    arguments: Iterable[str | os.PathLike[str]],
+    *,
+    samples: int | None = None,
+    intrinsics: Intrinsics | None = None,
+    on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
 ) -> tuple[list[Scan], list[Path]]:
     """All scans of the files that the arguments name, and the file of each. Rays that met nothing are left out.
 
     Scans are called as their files are, without suffix; where that is not enough to tell them apart, with as much of the path,
-    and the scan's own name, as it takes.
+    and the scan's own name, as it takes. on_file: called before each file with its number from 1, how many they are, its name.
     """
     paths = expand(arguments)
-    found = [read_all(path, samples=samples, intrinsics=intrinsics) for path in paths]
+    found = []
+    for number, path in enumerate(paths, 1):
+        on_file(number, len(paths), path.name)
+        found.append(read_all(path, samples=samples, intrinsics=intrinsics))
     names, files = titles(paths, [[scan.name for scan in scans] for scans in found])
     measured = [scan.measured() for scans in found for scan in scans]
     return [replace(scan, name=name) for scan, name in zip(measured, names, strict=True)], files

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The report: one self-contained page that shows a result and says how far to trust it."""
 
-from coframe.report import comparison
+from coframe.report import comparison, track
 from coframe.report.page import html, stored_colours, write
 from coframe.report.run import Run
 
-__all__ = ["Run", "comparison", "html", "stored_colours", "write"]
+__all__ = ["Run", "comparison", "html", "stored_colours", "track", "write"]

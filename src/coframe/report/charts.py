@@ -83,6 +83,65 @@ def dots(names: Sequence[str], values: Sequence[float | None], *, label: str) ->
     return _svg(body, f"{label}, by method", height=floor + BOTTOM)
 
 
+def over_time(
+    times: Float[Array, " n"], share: Float[Array, " n"], marked: Bool[Array, " n"], *, label: str, across: str
+) -> str:
+    """A share, 0 to 1, over time; times that are `marked` are shaded, and the curve is not drawn there."""
+    step = float(np.median(np.diff(times))) if len(times) > 1 else 1.0
+    x_of = _scale(float(times[0]) - step / 2, float(times[-1]) + step / 2, LEFT, WIDTH - RIGHT)
+    y_of = _scale(0.0, 1.0, HEIGHT - BOTTOM, TOP)
+    bands = "".join(
+        f'<rect class="band" x="{x_of(float(times[a]) - step / 2):.1f}" y="{TOP:g}" height="{HEIGHT - BOTTOM - TOP:g}" '
+        f'width="{max(x_of(float(times[b]) + step / 2) - x_of(float(times[a]) - step / 2), 1):.1f}"/>'
+        for a, b in runs(marked)
+    )
+    lines = "".join(
+        f'<polyline class="line" points="{" ".join(f"{x_of(times[i]):.1f},{y_of(share[i]):.1f}" for i in range(a, b + 1))}"/>'
+        for a, b in runs(~marked)
+    )
+    up = [(v, f"{v:.0%}") for v in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    steps = [(v, f"{v:g}") for v in ticks(float(times[0]), float(times[-1]), 8)]
+    return _svg(bands + _axes(steps, up, x_of, y_of, across, label) + lines, f"{label}, over {across}")
+
+
+def plan(
+    path: Float[Array, "n 2"],
+    found: Bool[Array, " n"],
+    points: Float[Array, "p 2"],
+    *,
+    labels: tuple[str, str],
+    description: str,
+) -> str:
+    """A path over the points of a map, lengths alike in both directions; where it was not found it is not drawn."""
+    shown = np.concatenate([path[found], np.percentile(points, [2, 98], axis=0)])
+    low, high = shown.min(0), shown.max(0)
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    each = 1.1 * float(max((high[0] - low[0]) / width, (high[1] - low[1]) / height)) or 1.0  # units for a step on the page
+    middle = (low + high) / 2
+    x_low, y_low = middle[0] - each * width / 2, middle[1] - each * height / 2
+    x_of = _scale(x_low, x_low + each * width, LEFT, WIDTH - RIGHT)
+    y_of = _scale(y_low, y_low + each * height, HEIGHT - BOTTOM, TOP)
+    inside = points[(np.abs(points - middle) < each * np.array([width, height]) / 2).all(1)]
+    dots = "".join(f"M{x_of(x):.1f} {y_of(y):.1f}h0" for x, y in inside)
+    lines = "".join(
+        f'<polyline class="line" points="{" ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in path[a : b + 1])}"/>'
+        for a, b in runs(found)
+    )
+    across = [(v, _plain(v, each * width)) for v in ticks(x_low, x_low + each * width, 6)]
+    up = [(v, _plain(v, each * height)) for v in ticks(y_low, y_low + each * height, 4)]
+    body = _axes(across, up, x_of, y_of, *labels) + f'<path class="map" d="{dots}"/>' + lines
+    if found.any():
+        x, y = path[int(np.argmax(found))]
+        body += f'<circle class="ring" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="5"/>'
+    return _svg(body, description)
+
+
+def runs(which: Bool[Array, " n"]) -> list[tuple[int, int]]:
+    """First and last place of every run of what is true."""
+    edges = np.diff(np.concatenate([[0], which.astype(np.int64), [0]]))
+    return list(zip(np.flatnonzero(edges == 1).tolist(), (np.flatnonzero(edges == -1) - 1).tolist(), strict=True))
+
+
 def ticks(low: float, high: float, count: int) -> list[float]:
     """About `count` round numbers between low and high."""
     rough = (high - low) / max(count, 1)

@@ -130,16 +130,20 @@ def page(title: str, summary: str, warnings: str, sections: Sequence[Section], d
 def _summary(result: Registration, run: Run, outliers: float) -> str:
     good = sum(v.verdict == "aligned" for v in result.verdicts)
     residuals = [v.residual for v in result.verdicts]
-    facts = [
+    values = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
         (f"{sum(result.counts):,}".replace(",", "\N{NARROW NO-BREAK SPACE}"), "points"),
         (lengths([float(np.median(residuals))])[0], "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
     ]
-    if run.seconds is not None:
-        facts.append((_duration(run.seconds), "run time"))
-    return "".join(f"<div><dd>{text(value)}</dd><dt>{text(label)}</dt></div>" for value, label in facts)
+    return facts(values, run)
+
+
+def facts(values: Sequence[tuple[str, str]], run: Run) -> str:
+    """Figures and what they are, side by side, and the time that the run took."""
+    taken = [] if run.seconds is None else [(_duration(run.seconds), "run time")]
+    return "".join(f"<div><dd>{text(value)}</dd><dt>{text(label)}</dt></div>" for value, label in [*values, *taken])
 
 
 def _duration(seconds: float) -> str:

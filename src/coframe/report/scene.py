@@ -63,7 +63,7 @@ def of(
 
     aligned = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(result.poses, chosen, strict=True)])
     good = aligned[~np.concatenate(outlier)]
-    origin, low, high = _box(good if len(good) > 10 else aligned)
+    origin, low, high = box(good if len(good) > 10 else aligned)
     frames, labels = _frames(result, start, corners)
     most = max(2, min(ELLIPSOIDS // len(result.mixture), EFFORT // result.moments.mass.size))
     keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), most)).round())
@@ -87,12 +87,12 @@ def of(
         "origin": _three(origin[None])[0].tolist(),
         "low": _three(low[None])[0].tolist(),
         "high": _three(high[None])[0].tolist(),
-        "spacing": _spacing(good if len(good) > 10 else aligned, rng),
+        "spacing": spacing(good if len(good) > 10 else aligned, rng),
     }
     return Scene(header, arrays, frames[0], sum(counts))
 
 
-def _box(points: Float[Array, "N D"]) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
+def box(points: Float[Array, "N D"]) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
     """The middle of the box around nearly all points, and its corners relative to the middle."""
     low, high = np.percentile(points, [0.2, 99.8], axis=0)
     origin = (low + high) / 2
@@ -133,19 +133,25 @@ def _model(result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[A
 
     Points keep the component that the result gives them: where clouds lie apart, their components are wide.
     """
-    mixture, D = result.mixture, result.mixture.dimension
+    mixture = result.mixture
     means, covariances = mixture.means, mixture.covariances
     if poses is not result.poses:
         pooled = result.moments.moved_and_pooled(poses @ geometry.inverse(result.poses))
         means = mstep.means(pooled)
         covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
+    return roots(means - origin, covariances)
+
+
+def roots(means: Float[Array, "K D"], covariances: Float[Array, "K D D"]) -> Float[Array, "K 9"]:
+    """Components as the viewer wants them: mean and symmetric root (xx, yx, yy, zx, zy, zz)."""
+    D = means.shape[1]
     values, axes = np.linalg.eigh(covariances)
-    values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0.0)))  # a single point has no width
+    values = np.sqrt(np.maximum(values, 1e-6 * values[:, -1:]))
     root = np.zeros((len(means), 3, 3))
     root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
     root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)
     rows, columns = np.tril_indices(3)
-    return np.concatenate([_three(means - origin), root[:, rows, columns]], 1)
+    return np.concatenate([_three(means), root[:, rows, columns]], 1)
 
 
 def _three(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
@@ -153,7 +159,7 @@ def _three(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
     return np.pad(points, [(0, 0), (0, 3 - points.shape[1])])
 
 
-def _spacing(points: Float[Array, "N D"], rng: np.random.Generator) -> float:
+def spacing(points: Float[Array, "N D"], rng: np.random.Generator) -> float:
     """How far apart neighbours among the shown points are, typically."""
     some = points[rng.permutation(len(points))[:SPACING_SAMPLE]]
     distance = cKDTree(points).query(some, min(5, len(points)))[0][:, -1]

@@ -26,10 +26,11 @@ class Keyframe:
     index: int  # of its frame
     cloud: Cloud
     pose: Float[Array, "D1 D1"]
+    part: int = 0  # of the sequence; poses of different parts have nothing in common
 
     @property
     def points(self) -> Float[Array, "N D"]:
-        """In the common frame."""
+        """In the frame of its part."""
         return geometry.transform(self.pose, self.cloud.points)
 
 

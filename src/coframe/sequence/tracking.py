@@ -1,48 +1,40 @@
 # SPDX-License-Identifier: MIT
 """`track`: a sequence in, the path of the sensor and a model of the scene out.
 
-Each frame is placed against the mixture of a few key frames (`frontend`). Every few frames one becomes a key frame itself, and
+Each frame is placed against the mixture of a few key frames (`placement`). Every few frames one becomes a key frame itself, and
 is registered jointly with those that see the same place, recent and old (`backend`): so loops close as soon as the sensor comes
-back. Frames are remembered relative to their key frame and follow when it moves.
+back. Frames are remembered relative to their key frame and follow when it moves. What comes after a loss is a part of its own
+until it is found where it meets what was seen before (`places`).
 """
 
-import json
-import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from coframe import geometry, schedule
 from coframe.arrays import Array
 from coframe.clouds import InputError, extent
 from coframe.estep import Cloud
-from coframe.io.files import atomic
 from coframe.mixture import Mixture
-from coframe.sequence import backend, frames, frontend
+from coframe.placement import Placement, Target, place
+from coframe.sequence import backend, frames, places, search
 from coframe.sequence.backend import Keyframe
 from coframe.sequence.frames import Frame, Frames
-from coframe.sequence.frontend import Placement, Target
+from coframe.sequence.places import Place
+from coframe.sequence.search import FAR_REACHES, FIRST, FOUND, REACHES, Search
 from coframe.sweeps import quiet_blas
 from coframe.trajectory import Trajectory
 
-REACHES = (0.025, 0.008, 0.004)  # of the unit: how far off a frame may be, then nearer
-FAR_REACHES = (0.1, 0.04, *REACHES)  # after a loss
 LEAST_POINTS = 200  # a frame with fewer shows nothing
 LOST = 0.6  # of the usual share: a frame that the model explains less than that is lost
-FOUND = 0.65  # of the usual share: what comes back after a loss must be explained better than what is merely not lost,
-RIVAL = 1.15  # and so much better than in any other place
-TURN, SHIFT = 0.3, 0.12  # rad, and of the unit: how a lost sensor may have moved, in either direction of each axis
-GAP = 5.0  # times the usual time between frames: the sensor has moved on unseen
-PLACES = 4  # of the path, where a lost sensor is looked for
-HOPES = 5  # of a place, that are looked at closely
-GLIMPSE = 300  # points for a first look
-DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
-FIRST = 3  # frames are key frames at once: a mixture of a single frame is too thin a hold
+GAP = 5.0  # times the usual time between frames: a sensor unseen for longer may be anywhere
+PROBATION = 5  # key frames after parts have met, within which that may prove wrong
+ALIKE = 0.08  # see `backend.apart`: key frames nearer than this look at the same place,
+ENOUGH = 3  # and that many of them are kept
+SETTLED = 300  # key frames that the last joint registration moves, at most,
+SCENE = 3  # and how many times as many components it has
 BALANCE = 0.7  # see `frames.by_surface`
 
 
@@ -55,6 +47,7 @@ class TrackOptions:
     every: int = 4  # frames from one key frame to the next
     window: int = 10  # key frames that are registered together
     iterations: int = 4  # of the joint registration at each key frame
+    final: int = 8  # iterations of a last joint registration of all key frames; 0: none
     seed: int = 0
     threads: int | None = None
 
@@ -71,6 +64,15 @@ class Prepared:
     time: float
     cloud: Cloud | None  # None where the frame shows too little
     extent: float
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where two parts became one, and how to undo it."""
+
+    first: int  # key frame of the part that joined
+    joined: int  # key frames that were there when it did
+    poses: Float[Array, "M 4 4"]  # of the key frames before
 
 
 @dataclass(frozen=True)
@@ -111,28 +113,45 @@ class Tracked(Trajectory):
 
 @dataclass
 class Tracker:
-    """The state of a run. Frames are given to it one by one."""
+    """The state of a run. Frames are given to it one by one.
+
+    A sequence has parts: a loss begins a new one, which is tracked on its own, in a frame of its own, until it is known where
+    it meets another. The largest part is the common frame; frames of the others are lost.
+    """
 
     options: TrackOptions = field(default_factory=TrackOptions)
     unit: float = 0.0  # extent of the first frame
     keyframes: list[Keyframe] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    base: list[int] = field(default_factory=list)  # key frame of each frame
+    base: list[int] = field(default_factory=list)  # key frame of each frame; -1: it has no place, in no part
     relative: list[Array] = field(default_factory=list)  # pose of each frame in that of its key frame
-    lost: list[bool] = field(default_factory=list)
     explained: list[float] = field(default_factory=list)
     velocity: Array = field(default_factory=lambda: np.eye(4))
     usual: float = 1.0  # running mean of the explained share
     mixture: Mixture | None = None
     target: Target | None = None
     since: int = 0  # frames since the last key frame
+    part: int = -1  # the current one
+    attempt: int = FIRST  # key frames of the part at which it is next looked for
+    proposal: Array | None = None  # where it may meet the others, by the last look
+    meeting: Meeting | None = None  # the last one, while it may prove wrong
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.options.seed)
+        self._places: dict[tuple[int, ...], Place] = {}
 
     def pose(self, index: int) -> Float[Array, "4 4"]:
-        """Of a frame, as its key frame lies now."""
-        return self.keyframes[self.base[index]].pose @ self.relative[index] if self.keyframes else np.eye(4)
+        """Of a frame that has a place, as its key frame lies now."""
+        return self.keyframes[self.base[index]].pose @ self.relative[index]
+
+    def members(self, part: int) -> Int[Array, " n"]:
+        """The key frames of a part."""
+        return np.flatnonzero([keyframe.part == part for keyframe in self.keyframes])
+
+    @property
+    def main(self) -> int:
+        """The largest part, the first of them."""
+        return int(np.argmax(np.bincount([keyframe.part for keyframe in self.keyframes]))) if self.keyframes else 0
 
     def prepared(self, index: int, frame: Frame) -> Prepared:
         """Points drawn from a frame. It depends on nothing that was tracked, so that it may be done ahead."""
@@ -144,154 +163,196 @@ class Tracker:
 
     def add(self, frame: Prepared) -> Progress:
         """The next frame."""
-        cloud = frame.cloud
-        last = self.pose(len(self.times) - 1) if self.times else np.eye(4)
-        if cloud is None:
-            placed, lost = Placement(last, 0.0, 0), True
-        elif self.target is None:
-            self.unit = frame.extent
-            placed, lost = Placement(last, 1.0, 0), False
-        else:
-            placed, lost = self._placed(cloud, last, self._gap(frame.time))
-        self.velocity = np.eye(4) if lost or not self.times or self.lost[-1] else geometry.inverse(last) @ placed.pose
-        pose = last if lost else placed.pose
-        self.since += 1
-        due = self.since >= self.options.every or len(self.keyframes) < FIRST
-        if cloud is not None and not lost and due:
-            self._keyframe(cloud, pose)
-            pose = self.keyframes[-1].pose
+        cloud, index = frame.cloud, len(self.times)
+        placed = None if cloud is None else self._followed(cloud, frame.time) or self._begun(frame)
         self.times.append(frame.time)
-        self.base.append(max(len(self.keyframes) - 1, 0))
-        self.relative.append(geometry.inverse(self.keyframes[-1].pose) @ pose if self.keyframes else np.eye(4))
-        self.lost.append(lost)
-        self.explained.append(placed.explained)
-        if not lost and self.target is not None and len(self.times) > 1:
+        self.explained.append(0.0 if placed is None else placed.explained)
+        self.base.append(-1)
+        self.relative.append(np.eye(4))
+        self.since += 1
+        if cloud is not None and placed is not None:
+            self._kept(index, cloud, placed)
+        lost = self.base[index] < 0 or self.part != self.main
+        return Progress(index, frame.time, self._known(index), self.explained[index], lost, len(self.keyframes))
+
+    def _followed(self, cloud: Cloud, time: float) -> Placement | None:
+        """The frame against the model, from a constant velocity; if that is no good, from farther away."""
+        last = self._last()
+        if self.target is None or last is None or self._unseen(time - self.times[last]):
+            return None
+        assert self.mixture is not None
+        start = self.pose(last) @ self.velocity
+        placed = place(self.target, cloud, start)
+        if placed.explained >= LOST * self.usual:
+            return placed
+        far = Target.of(self.mixture, FAR_REACHES, self.unit)
+        placed = max((place(far, cloud, each) for each in (start, self.pose(last))), key=lambda each: each.explained)
+        return placed if placed.explained >= FOUND * self.usual else None
+
+    def _begun(self, frame: Prepared) -> Placement:
+        """A new part, where the last one ended as far as is known."""
+        members = self.members(self.part)
+        if self.part != self.main and len(members) < FIRST:  # too little to be found again
+            self.base = [-1 if base in members else base for base in self.base]
+            del self.keyframes[len(self.keyframes) - len(members) :]
+        self.unit = self.unit or frame.extent
+        self.part = max((keyframe.part for keyframe in self.keyframes), default=-1) + 1
+        self.target, self.mixture, self.velocity = None, None, np.eye(4)
+        self.attempt, self.proposal, self.meeting = FIRST, None, None
+        return Placement(self._known(len(self.times) - 1), 0.0 if self.part else 1.0, 0)
+
+    def _kept(self, index: int, cloud: Cloud, placed: Placement) -> None:
+        """What is remembered of a frame that was placed."""
+        pose, last = placed.pose, self._last()
+        consecutive = self.target is not None and last == index - 1
+        self.velocity = geometry.inverse(self.pose(index - 1)) @ pose if consecutive else np.eye(4)
+        if self.target is not None:
             self.usual += 0.1 * (placed.explained - self.usual)
-        return Progress(len(self.times) - 1, frame.time, pose, placed.explained, lost, len(self.keyframes))
+        if self.since >= self.options.every or len(self.members(self.part)) < FIRST:
+            self._keyframe(index, cloud, pose)
+            pose = self.keyframes[-1].pose
+        self.base[index] = len(self.keyframes) - 1
+        self.relative[index] = geometry.inverse(self.keyframes[-1].pose) @ pose
 
-    def _placed(self, cloud: Cloud, last: Float[Array, "4 4"], gap: bool) -> tuple[Placement, bool]:
-        """The frame against the model, from a constant velocity; if that is no good, after a loss or a gap, from all over."""
-        assert self.target is not None
-        if not self.lost[-1] and not gap:
-            placed = frontend.place(self.target, cloud, last @ self.velocity)
-            if placed.explained >= LOST * self.usual:
-                return placed, False
-        found = sorted(self._searched(cloud, last), key=lambda each: -each.explained)
-        best = found[0]
-        others = [each for each in found if backend.apart(each.pose[None], best.pose, self.unit)[0] > DIFFERENT]
-        rival = max((each.explained for each in others), default=0.0)
-        return best, best.explained < max(FOUND * self.usual, RIVAL * rival)
+    def _last(self) -> int | None:
+        """The last frame that has a place, in the current part."""
+        return next((i for i in range(len(self.base) - 1, -1, -1) if self.base[i] >= 0), None)
 
-    def _gap(self, time: float) -> bool:
-        """Whether frames are missing before this time."""
-        return len(self.times) > 2 and time - self.times[-1] > GAP * float(np.median(np.diff(self.times[-20:])))
+    def _known(self, index: int) -> Float[Array, "4 4"]:
+        """The pose of a frame, or of the last one before it that has a place."""
+        return next((self.pose(i) for i in range(index, -1, -1) if self.base[i] >= 0), np.eye(4))
 
-    def _searched(self, cloud: Cloud, last: Float[Array, "4 4"]) -> list[Placement]:
-        """Placements from a far reach: from where the sensor was last, turned and shifted, and from other parts of its path."""
-        few = schedule.some_of(cloud, schedule.chosen(len(cloud), GLIMPSE, self.rng))
-        found = []
-        for number, pose in enumerate(self._places(last)):
-            near = [self.keyframes[i] for i in backend.window(self.keyframes, pose, self.options.window, self.unit)]
-            mixture = self._joint(near, 0)[1]
-            rough, fine = Target.of(mixture, FAR_REACHES[:2], self.unit), Target.of(mixture, FAR_REACHES[1:], self.unit)
-            starts = [pose @ motion for motion in self._motions(shifts=number == 0)]
-            hopes = sorted((frontend.place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained)
-            seen = np.concatenate([keyframe.points for keyframe in near])
-            for hope in hopes[:HOPES]:
-                placed = frontend.place(fine, cloud, hope.pose)
-                through = frontend.seen_through(cloud.points, seen, placed.pose)
-                found.append(replace(placed, explained=placed.explained * (1 - through)))
-        return found
-
-    def _motions(self, *, shifts: bool) -> list[Array]:
-        """How a sensor may have moved unseen, in its own frame."""
-        directions = np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
-        places = SHIFT * self.unit * (directions if shifts else directions[:1])
-        return [geometry.exp(np.concatenate([TURN * turn, shift])) for turn in directions for shift in places]
-
-    def _places(self, last: Float[Array, "4 4"]) -> list[Array]:
-        """The last pose, and those of key frames that look elsewhere, nearest first."""
-        poses = np.array([keyframe.pose for keyframe in self.keyframes])
-        chosen = [last]
-        for i in np.argsort(backend.apart(poses, last, self.unit), kind="stable"):
-            if backend.apart(np.array(chosen), poses[i], self.unit).min() > 0.3:
-                chosen.append(poses[i])
-        return chosen[:PLACES]
+    def _unseen(self, seconds: float) -> bool:
+        """Whether the sensor may have moved on unseen in this time."""
+        return len(self.times) > 2 and bool(seconds > GAP * np.median(np.diff(self.times[-20:])))
 
     def _joint(self, keyframes: list[Keyframe], iterations: int) -> tuple[list[Keyframe], Mixture]:
         options = self.options
         return backend.registered(keyframes, options.components, self.unit, iterations, self.rng, options.threads)
 
-    def _keyframe(self, cloud: Cloud, pose: Float[Array, "4 4"]) -> None:
-        self.keyframes.append(Keyframe(len(self.times), cloud, pose))
-        chosen = backend.window(self.keyframes, pose, self.options.window, self.unit)
+    def _window(self, members: Int[Array, " n"], pose: Float[Array, "4 4"]) -> list[int]:
+        """Of these key frames, the latest and those that look at the same place."""
+        chosen = backend.window([self.keyframes[i] for i in members], pose, self.options.window, self.unit)
+        return members[chosen].tolist()
+
+    def _keyframe(self, index: int, cloud: Cloud, pose: Float[Array, "4 4"]) -> None:
+        self.keyframes.append(Keyframe(index, cloud, pose, self.part))
+        self._model()
+        self.since = 0
+        if self.part != self.main:
+            self._look()
+        elif self.meeting is not None:
+            self._doubt()
+        else:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        """Take out a key frame where many look at the same place, the latest of them: memory follows the scene, not time."""
+        old = self.members(self.part)[: -self.options.window]
+        if not len(old):
+            return
+        poses = np.array([self.keyframes[i].pose for i in old])
+        same = old[backend.apart(poses, self.keyframes[-1].pose, self.unit) < ALIKE]
+        if len(same) <= ENOUGH:
+            return
+        gone, heir = int(same[-1]), int(same[-2])
+        move = geometry.inverse(self.keyframes[heir].pose) @ self.keyframes[gone].pose
+        for i, base in enumerate(self.base):
+            if base == gone:
+                self.base[i], self.relative[i] = heir, move @ self.relative[i]
+            elif base > gone:
+                self.base[i] = base - 1
+        del self.keyframes[gone]
+        self._places.clear()
+
+    def _model(self) -> None:
+        """Registers the last key frame with those that see the same; the mixture of them all is the new target."""
+        chosen = self._window(self.members(self.part), self.keyframes[-1].pose)
         moved, self.mixture = self._joint([self.keyframes[i] for i in chosen], self.options.iterations)
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
         self.target = Target.of(self.mixture, REACHES, self.unit)
-        self.since = 0
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole state; `Tracker.load` goes on from there to the same result."""
-        state: dict[str, Any] = {
-            "options": json.dumps(asdict(self.options)),
-            "rng": json.dumps(self.rng.bit_generator.state),
-            "numbers": np.array([self.unit, self.usual, float(self.since)]),
-            "velocity": self.velocity,
-            "times": np.array(self.times),
-            "base": np.array(self.base, np.int64),
-            "relative": np.array(self.relative).reshape(-1, 4, 4),
-            "lost": np.array(self.lost, bool),
-            "explained": np.array(self.explained),
-            "index": np.array([keyframe.index for keyframe in self.keyframes], np.int64),
-            "poses": np.array([keyframe.pose for keyframe in self.keyframes]).reshape(-1, 4, 4),
-            "sizes": np.array([len(keyframe.cloud) for keyframe in self.keyframes], np.int64),
-            "rows": np.concatenate([keyframe.cloud.rows for keyframe in self.keyframes] or [np.zeros((4, 0))], 1),
-            "order": np.concatenate([keyframe.cloud.order for keyframe in self.keyframes] or [np.zeros(0, np.int64)]),
-        }
-        if self.mixture is not None:
-            state |= {"means": self.mixture.means, "covariances": self.mixture.covariances, "weights": self.mixture.weights}
-            state |= {"outlier_density": np.array(self.mixture.outlier_density)}
-        with atomic(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **state)
+    def _look(self) -> None:
+        """Look for the current part in the others. Two looks, some frames apart, must find it in the same place."""
+        members = self.members(self.part)
+        if len(members) < self.attempt:
+            return
+        self.attempt = max(len(members) + 2, int(1.5 * len(members)))
+        before, (other, motion) = self.proposal, self._search().met(self.part, self.proposal)
+        if motion is None:
+            return
+        self.proposal, self.attempt = motion, len(members) + 1
+        pose = self.keyframes[-1].pose
+        if before is not None and not search.apart(motion @ pose, before @ pose, self.unit):
+            self._join(other, motion)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Tracker":
-        """The state that `save` wrote."""
-        if not Path(path).is_file():
-            raise InputError(f"{path}: expected the state of a run, found nothing")
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                s = {key: file[key] for key in file.files}
-            tracker = cls(TrackOptions(**json.loads(str(s["options"]))))
-            tracker.rng.bit_generator.state = json.loads(str(s["rng"]))
-        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-            raise InputError(f"{path}: expected the state of a run, found something else ({error})") from None
-        tracker.unit, tracker.usual, tracker.since = float(s["numbers"][0]), float(s["numbers"][1]), int(s["numbers"][2])
-        tracker.velocity, tracker.times, tracker.base = s["velocity"], s["times"].tolist(), s["base"].tolist()
-        tracker.relative, tracker.lost, tracker.explained = list(s["relative"]), s["lost"].tolist(), s["explained"].tolist()
-        cuts = np.cumsum(s["sizes"])[:-1]
-        rows, orders = np.split(s["rows"], cuts, axis=1), np.split(s["order"], cuts)
-        tracker.keyframes = [
-            Keyframe(int(index), Cloud(np.ascontiguousarray(row), order, 3), pose)
-            for index, row, order, pose in zip(s["index"], rows, orders, s["poses"], strict=bool(len(s["index"])))
-        ]
-        if "means" in s:
-            density = float(s["outlier_density"])
-            tracker.mixture = Mixture(s["means"], s["covariances"], s["weights"], density)
-            tracker.target = Target.of(tracker.mixture, REACHES, tracker.unit)
-        return tracker
+    def _search(self) -> Search:
+        options = self.options
+        unit, usual = self.unit, self.usual
+        return Search(self.keyframes, options.window, options.components, unit, usual, self.rng, options.threads, self._places)
+
+    def _join(self, other: int, motion: Float[Array, "4 4"]) -> None:
+        """The current part becomes one with another."""
+        members = self.members(self.part)
+        self.meeting = Meeting(int(members[0]), len(self.keyframes), np.array([keyframe.pose for keyframe in self.keyframes]))
+        for i in members:
+            self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose, part=other)
+        self.part, self.proposal = other, None
+        self._places.clear()
+        self._model()
+
+    def _doubt(self) -> None:
+        """Whether what was seen since the parts met contradicts it: then they are two parts again."""
+        meeting = self.meeting
+        assert meeting is not None
+        since = self.keyframes[meeting.joined :]
+        old = self.members(self.part)
+        near = [self.keyframes[i] for i in self._window(old[old < meeting.first], self.keyframes[-1].pose)]
+        if places.conflict(since[-PROBATION:], near, np.eye(4)) > places.CONTRADICTED:
+            self._part_again(meeting)
+        elif len(since) >= PROBATION:
+            self.meeting = None
+
+    def _part_again(self, meeting: Meeting) -> None:
+        new = max(keyframe.part for keyframe in self.keyframes) + 1
+        for i, keyframe in enumerate(self.keyframes):
+            if i < meeting.first:
+                self.keyframes[i] = replace(keyframe, pose=meeting.poses[i])
+            else:
+                self.keyframes[i] = replace(keyframe, part=new)
+        self.part, self.meeting, self.proposal = new, None, None
+        self.attempt = len(self.members(new)) + 2
+        self._model()
+
+    def settle(self) -> None:
+        """A last joint registration of key frames from all over the common frame; those between them follow."""
+        members = self.members(self.main)
+        chosen = members[np.unique(np.linspace(0, len(members) - 1, min(len(members), SETTLED)).round().astype(np.int64))]
+        if len(chosen) < FIRST or not self.options.final:
+            return
+        options, some = self.options, [self.keyframes[i] for i in chosen]
+        size = SCENE * options.components
+        moved, _ = backend.registered(some, size, self.unit, options.final, self.rng, options.threads)
+        for begin, end, keyframe in zip(chosen, [*chosen[1:], len(self.keyframes)], moved, strict=True):
+            motion = keyframe.pose @ geometry.inverse(self.keyframes[begin].pose)
+            for i in members[(members >= begin) & (members < end)]:
+                self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
 
     def result(self) -> Tracked:
         """What is known so far."""
         N = len(self.times)
-        poses = np.array([self.pose(i) for i in range(N)]) if N else np.zeros((0, 4, 4))
+        main = self.main
+        lost = np.array([base < 0 or self.keyframes[base].part != main for base in self.base], bool)
+        poses, last = np.zeros((N, 4, 4)), np.eye(4)
+        for i in range(N):
+            poses[i] = last = last if lost[i] else self.pose(i)
         return Tracked(
             np.array(self.times),
             poses,
-            lost=np.array(self.lost, bool),
+            lost=lost,
             explained=np.array(self.explained),
-            keyframes=tuple(self.keyframes),
+            keyframes=tuple(keyframe for keyframe in self.keyframes if keyframe.part == main),
             mixture=self.mixture,
         )
 
@@ -305,6 +366,8 @@ def track(
 ) -> Tracked:
     """The path of a sensor through a sequence of frames (see `open_frames`); pose i carries frame i into the first one's frame.
 
+    Where the path breaks and its parts cannot be connected, poses are those of the largest part, and other frames are lost.
+
     on_frame: called after each frame; returning True ends the run with what is done.
 
     >>> path = coframe.track(coframe.open_frames("rgbd_dataset_freiburg1_desk"))
@@ -314,4 +377,5 @@ def track(
     for frame in source.prepared(tracker.prepared):
         if on_frame(tracker.add(frame)):
             break
+    tracker.settle()
     return tracker.result()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""The front-end: where is the sensor now? One frame against a mixture that stays as it is."""
+"""Where is one cloud? Its pose against a mixture that stays as it is: the front-end of `track`, the first step of `extend`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from coframe import geometry, schedule
 from coframe.arrays import Array
-from coframe.estep import Cloud
+from coframe.estep import Cloud, Components
 from coframe.joint import DAMPING, LEAST_TANGENT, SLIDE
 from coframe.mixture import Mixture
 from coframe.moments import Moments
@@ -18,8 +18,6 @@ from coframe.sweeps import Sweep
 TOLERANCE = 1e-4  # posterior mass that the kernels may skip
 STEPS = 2  # of a reach before the next
 MOST_STEPS = 12
-CELL = 0.05  # rad
-IN_FRONT = 0.9  # of the distance of what was seen: nearer than that, it would have been hidden
 NEARLY, SETTLED = 1e-3, 2e-4  # of the unit: a step below the first ends a reach, one below the second ends the last
 
 
@@ -28,12 +26,13 @@ class Level:
     """The mixture as seen from one reach: every component blurred by it."""
 
     mixture: Mixture
+    components: Components  # of the mixture, made once for all sweeps
     precisions: Float[Array, "K D D"]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What frames are placed against: a mixture, from the farthest reach to the nearest."""
+    """What clouds are placed against: a mixture, from the farthest reach to the nearest."""
 
     levels: tuple[Level, ...]
     unit: float  # length of the scene, in the user's units
@@ -51,61 +50,46 @@ class Target:
             thinner = np.average(wide.log_peaks - mixture.log_peaks, weights=mixture.weights)
             wide = replace(wide, outlier_density=mixture.outlier_density * float(np.exp(thinner)))
             precisions = (axes * (soft / (values + variance))[:, None]) @ np.swapaxes(axes, 1, 2)
-            levels.append(Level(wide, precisions))
+            levels.append(Level(wide, Components.of(wide, full=True), precisions))
         return cls(tuple(levels), unit)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a frame was found."""
+    """Where a cloud was found."""
 
     pose: Float[Array, "D1 D1"]
     explained: float  # share of the points that the mixture explains
     steps: int
+    value: float = -np.inf  # log-likelihood of the points and of the cloud's own priors, one step before
 
 
-def place(target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"], steps: int = MOST_STEPS) -> Placement:
-    """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach."""
+def place(
+    target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"], steps: int = MOST_STEPS, *, each: int = STEPS
+) -> Placement:
+    """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach.
+
+    At most `steps` in all, `each` for a reach but the last.
+    """
     sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)  # too little work to share; the other cores read ahead
     D = cloud.dimension
-    visibility, explained, taken = None, 0.0, 0
+    visibility, explained, value, taken = None, 0.0, -np.inf, 0
     for number, level in enumerate(target.levels):
         last = number == len(target.levels) - 1
-        for _ in range(steps - taken if last else STEPS):
-            moments, _ = sweep.moments(pose[None], replace(level.mixture, visibility=visibility), full=True)
+        for _ in range(steps - taken if last else each):
+            seen = replace(level.mixture, visibility=visibility)
+            moments, log_likelihood = sweep.moments(pose[None], seen, components=level.components)
             step = _step(moments[0], level.precisions)
             moved = geometry.exp(step) @ pose
             # Products of many motions leave the rotations, and a constant velocity doubles the error in every frame.
             pose = geometry.pose(geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved))
+            value = float(log_likelihood[0]) + schedule.log_visibility_prior(seen)
             visibility, explained = schedule.priors(moments.mass), float(moments.mass.sum() / sweep.points[0])
             taken += 1
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
             if length < (SETTLED if last else NEARLY):
                 break
-    return Placement(pose, explained, taken)
-
-
-def seen_through(frame: Float[Array, "N 3"], scene: Float[Array, "S 3"], pose: Float[Array, "4 4"]) -> float:
-    """The share of the scene in the frame's view that should hide what the frame saw: a pose cannot be right where it is large.
-
-    frame: points in the sensor's own frame, the sensor at the origin. Directions are told apart by `CELL`.
-    """
-    cells, distance = _directions(frame)
-    others, reach = _directions(geometry.transform(geometry.inverse(pose), scene))
-    order = np.lexsort((distance, cells))
-    names, first = np.unique(cells[order], return_index=True)
-    nearest = distance[order][first]
-    place = np.minimum(np.searchsorted(names, others), len(names) - 1)
-    looked_at = names[place] == others
-    return float((reach < IN_FRONT * nearest[place])[looked_at].sum() / max(looked_at.sum(), 1))
-
-
-def _directions(points: Float[Array, "N 3"]) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """The cell of each direction from the origin, as one number, and the distances."""
-    x, y, z = points.T
-    azimuth, elevation = np.arctan2(x, z), np.arctan2(y, np.hypot(x, z))
-    cells = np.floor(azimuth / CELL).astype(np.int64) * 1000 + np.floor(elevation / CELL).astype(np.int64)
-    return cells, np.linalg.norm(points, axis=1)
+    return Placement(pose, explained, taken, value)
 
 
 def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""The methods under test, all called alike: clouds, start poses and a generator in, a `Trial` out."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+import coframe
+from coframe import geometry
+from coframe.baselines import METHODS
+from coframe.result import Registration
+from coframe.start import means as start_means
+from coframe.start import poses as start_poses
+from coframe.start import scale as start_scale
+
+Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], "Trial"]
+
+ITERATIONS = 100  # of every method in the paper's first experiments
+SHARE = 0.6  # K over the mean cardinality, in the same
+HELD = 3.0  # times N / K: the points within reach of a component when the clouds are roughly aligned
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a method."""
+
+    result: Registration
+    seconds: float  # of the iterations
+
+    @property
+    def poses(self) -> np.ndarray:
+        """(M, 4, 4)"""
+        return self.result.poses
+
+    @property
+    def history(self) -> list[np.ndarray]:
+        """The poses after each iteration."""
+        return [step.poses for step in self.result.history]
+
+
+def trial(run: Callable[[], Registration]) -> Trial:
+    """Run and take the time."""
+    began = time.perf_counter()
+    result = run()
+    return Trial(result, time.perf_counter() - began)
+
+
+def centred(clouds: Sequence[np.ndarray]) -> np.ndarray:
+    """The paper's start: identity rotations, centroids brought to one point."""
+    return start_poses.by_centroid(clouds, np.zeros(clouds[0].shape[1]))
+
+
+def sphere(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Start means on a sphere around the clouds, and the start variance: the squared median distance of points from them."""
+    means = start_means.on_sphere(clouds, start_means.count(clouds, SHARE), rng)
+    return means, start_scale.median_distance(clouds, start, means, rng)
+
+
+def batch_from_nothing(
+    clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator, iterations: int = ITERATIONS
+) -> Trial:
+    """JRMPC-B as in the paper's first experiments: means on a sphere, K = 60 % of the points of a cloud, constant priors."""
+    means, variance = sphere(clouds, start, rng)
+    return trial(lambda: coframe.paper.batch(clouds, means, variances=variance, poses=start, iterations=iterations))
+
+
+def few_points(clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray) -> float:
+    """A start variance with which a component holds a few points: it reaches `HELD` times its share of them."""
+    points = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(start, clouds, strict=True)])
+    neighbours = max(2, round(HELD * len(points) / len(means)))
+    return float(np.median(cKDTree(points).query(means, neighbours)[0][:, -1]) ** 2 / 3)
+
+
+def batch_from_rough(
+    clouds: Sequence[np.ndarray],
+    start: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    components: int,
+    iterations: int = ITERATIONS,
+    fixed: int = 60,
+    epsilon: float = 1e-6,
+) -> Trial:
+    """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a few, fixed for a while."""
+    means = start_means.sampled(clouds, start, components, rng)
+    variance = few_points(clouds, start, means)
+    given = {"variances": variance, "poses": start, "iterations": iterations, "fixed_variances": fixed, "epsilon": epsilon}
+    return trial(lambda: coframe.paper.batch(clouds, means, **given))
+
+
+def incremental_from_rough(
+    clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator, *, components: int, epsilon: float = 1e-6
+) -> Trial:
+    """JRMPC-I from the same: two clouds for 50 iterations, then one at a time with 30 refinements."""
+    means = start_means.sampled(clouds, start, components, rng)
+    variance = few_points(clouds, start, means)
+    return trial(lambda: coframe.paper.incremental(clouds, means, rng, variances=variance, poses=start, epsilon=epsilon))
+
+
+def register(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:
+    """`coframe.register` from the start that all others get, no option set."""
+    return trial(lambda: coframe.register(clouds, poses=start))
+
+
+def baseline(name: str, iterations: int = ITERATIONS) -> Method:
+    """A method of `coframe.baselines`. The time stops at its last iteration: the judgement of its poses is ours."""
+
+    def run(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:
+        began, ended = time.perf_counter(), []
+        watch = lambda step: ended.append(time.perf_counter())  # noqa: E731
+        result = METHODS[name](clouds, start, iterations=iterations, on_iteration=watch)
+        return Trial(result, (ended or [time.perf_counter()])[-1] - began)
+
+    return run
+
+
+PAIRWISE: dict[str, Method] = {
+    "ICP": baseline("icp"),
+    "seqICP": baseline("icp sequential"),
+    "GMMReg": baseline("gmmreg"),
+    "CPD / ECMPR": baseline("cpd"),
+    "SimReg": baseline("simreg"),
+    "JRMPC-B": batch_from_nothing,
+    "register": register,
+}
+
+
+def joint(components: int) -> dict[str, Method]:
+    """The methods of the paper's multi-view tables. All start from poses that pairwise ICP has brought near."""
+    return {
+        "MV-ICP": baseline("mv-icp"),
+        "MAICP": baseline("maicp"),
+        "MATrICP": baseline("matricp"),
+        "pose graph": baseline("pose graph"),
+        "JRMPC-B": partial(batch_from_rough, components=components),
+        "JRMPC-I": partial(incremental_from_rough, components=components),
+        "register": register,
+    }

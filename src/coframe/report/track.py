@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""A tracked sequence as a page of its own: the path, how well each frame was explained, and the map."""
+
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from coframe import geometry
+from coframe.arrays import Array
+from coframe.io.files import atomic
+from coframe.mixture import Mixture
+from coframe.palette import palette
+from coframe.report import charts
+from coframe.report.markup import lengths, name, text
+from coframe.report.page import MARKS, Section, facts, page
+from coframe.report.run import Run
+from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
+from coframe.sequence.tracking import Tracked
+
+STRETCHES = 12  # of the path, told apart by colour
+COMPONENTS = 3000  # of the model that is shown
+DENSE = 20_000  # points along the path
+LISTED = 20  # stretches of lost frames that are written out
+
+
+def write(tracked: Tracked, names: Sequence[str], path: str | os.PathLike[str], *, run: Run | None = None) -> Path:
+    """Write the page to a file. `names` are those of the frames.
+
+    >>> coframe.report.track.write(coframe.track(frames), frames.names, "report.html")
+    """
+    path = Path(path)
+    with atomic(path) as temporary:
+        temporary.write_text(html(tracked, names, run=run), encoding="utf-8", newline="\n")
+    return path
+
+
+def html(tracked: Tracked, names: Sequence[str], *, run: Run | None = None) -> str:
+    """The page."""
+    run = run or Run()
+    drawn = scene(tracked, np.random.default_rng(0)) if tracked.keyframes else None
+    sections = [
+        Section("path", "Path", _path(tracked)),
+        Section("quality", "Quality", _quality(tracked), wide=False),
+        Section("run", "How this was made", _run(run, names), wide=False),
+    ]
+    if drawn is not None:
+        sections.insert(0, Section("scene", "Map", _map(tracked, drawn)))
+    return page("coframe track", _summary(tracked, run), _notices(tracked, names), sections, drawn)
+
+
+def scene(tracked: Tracked, rng: np.random.Generator, points: int = POINTS) -> Scene:
+    """Key frames in stretches of the path, the path itself as one more cloud, and a mixture of it all."""
+    groups = _stretches(tracked)
+    clouds = [np.concatenate([tracked.keyframes[i].points for i in group]) for group in groups]
+    counts = shares([len(cloud) for cloud in clouds], points)
+    clouds = [cloud[rng.permutation(len(cloud))[:count]] for cloud, count in zip(clouds, counts, strict=True)]
+    along = _along(geometry.translation(tracked.found().poses))
+    origin, low, high = box(np.concatenate([*clouds, along]))
+    model = tracked.model(COMPONENTS)
+    clouds.append(along[rng.permutation(len(along))])
+    still = np.tile(np.eye(3, 4), (1, len(clouds), 1, 1))
+    together = np.concatenate(clouds)
+    arrays = {
+        "points": (together - origin).astype("f4"),
+        "outlier": np.zeros(len(together), "u1"),
+        "poses": still.astype("f4"),
+        "model": _ellipsoids(model, origin)[None].astype("f4"),
+        "reliable": np.ones(len(model), "u1"),
+    }
+    header = {
+        "dimension": 3,
+        "names": [*_labels(tracked, groups), "path"],
+        "counts": [len(cloud) for cloud in clouds],
+        "frames": ["result"],
+        "keys": [0],
+        "components": len(model),
+        "origin": origin.tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "spacing": spacing(together, rng),
+    }
+    return Scene(header, arrays, np.tile(np.eye(4), (len(clouds), 1, 1)), len(together))
+
+
+def _stretches(tracked: Tracked) -> list[Int[Array, " n"]]:
+    return np.array_split(np.arange(len(tracked.keyframes)), min(STRETCHES, len(tracked.keyframes)))
+
+
+def _labels(tracked: Tracked, groups: Sequence[Int[Array, " n"]]) -> list[str]:
+    ends = [(tracked.keyframes[group[0]].index, tracked.keyframes[group[-1]].index) for group in groups]
+    return [f"frames {first}–{last}" if first < last else f"frame {first}" for first, last in ends]
+
+
+def _along(places: Float[Array, "N 3"]) -> Float[Array, "n 3"]:
+    """Points along the path, close enough together to look like a line; not across jumps."""
+    if len(places) < 2:
+        return places
+    steps = np.linalg.norm(np.diff(places, axis=0), axis=1)
+    walked = steps < 20 * max(float(np.median(steps)), np.finfo(float).tiny)
+    count = max(2, DENSE // len(places))
+    share = np.linspace(0, 1, count, endpoint=False)[:, None]
+    return np.concatenate([places[i] + share * (places[i + 1] - places[i]) for i in np.flatnonzero(walked)] or [places])
+
+
+def _ellipsoids(mixture: Mixture, origin: Float[Array, " 3"]) -> Float[Array, "K 9"]:
+    return roots(mixture.means - origin, mixture.covariances)
+
+
+def _summary(tracked: Tracked, run: Run) -> str:
+    N, lost = len(tracked), int(tracked.lost.sum())
+    found = geometry.translation(tracked.found().poses)
+    length = float(np.linalg.norm(np.diff(found, axis=0), axis=1).sum()) if len(found) > 1 else 0.0
+    values = [
+        (f"{N - lost} of {N}", "frames found"),
+        (lengths([length])[0], "length of the path"),
+        (str(len(tracked.keyframes)), "key frames"),
+        (f"{np.median(tracked.explained[~tracked.lost]) if lost < N else 0:.0%}", "of a frame explained, typically"),
+    ]
+    return facts(values, run)
+
+
+def _notices(tracked: Tracked, names: Sequence[str]) -> str:
+    stretches = charts.runs(tracked.lost)
+    if not stretches:
+        return f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>No frame of {len(tracked)} was lost.</p>'
+    told = [
+        f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})" if a < b else f"lost: frame {a} ({name(names[a])})"
+        for a, b in stretches[:LISTED]
+    ]
+    if len(stretches) > LISTED:
+        told.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
+    items = "".join(
+        f'<li class="notice weak"><span class="mark">{MARKS["weak"]}</span><span>{each}</span></li>' for each in told
+    )
+    return f'<ul class="notices" aria-label="Warnings">{items}</ul>'
+
+
+def _path(tracked: Tracked) -> str:
+    """The path seen along the direction in which the map reaches least far, which is often upright, and from the side."""
+    if not tracked.keyframes:
+        return "<p>No frame was placed.</p>"
+    points = tracked.merged()
+    some = points[:: max(1, len(points) // 1500)]
+    reach = np.ptp(np.percentile(points, [2, 98], axis=0), axis=0)
+    up = int(np.argmin(reach))
+    first, second = (axis for axis in range(3) if axis != up)
+    found, lost = geometry.translation(tracked.poses), tracked.lost
+    figures = ""
+    for title, across, along in ((f"along {'xyz'[up]}", first, second), (f"along {'xyz'[second]}", first, up)):
+        chart = charts.plan(
+            found[:, [across, along]],
+            ~lost,
+            some[:, [across, along]],
+            labels=("xyz"[across], "xyz"[along]),
+            description=f"The path of the sensor, seen {title}",
+        )
+        figures += f"<figure>{chart}<figcaption>The path seen {title}, on the map. The ring is its start.</figcaption></figure>"
+    return f'<div class="matrices">{figures}</div>'
+
+
+def _quality(tracked: Tracked) -> str:
+    if not len(tracked):
+        return "<p>No frame was read.</p>"
+    seconds = tracked.times - tracked.times[0]
+    chart = charts.over_time(seconds, tracked.explained, tracked.lost, label="share explained", across="time [s]")
+    return (
+        f"<figure>{chart}<figcaption>The share of each frame's points that the model explained when the frame came. Lost "
+        "frames are marked; frames that were found again only later have a low share where the loss began.</figcaption>"
+        "</figure>"
+    )
+
+
+def _map(tracked: Tracked, drawn: Scene) -> str:
+    labels = drawn.header["names"]
+    assert isinstance(labels, list)
+    chips = "".join(
+        f'<label class="chip" data-cloud="{j}" style="--c:{colour}"><input type="checkbox" checked>'
+        f'<span class="swatch"></span>{name(label)}</label>'
+        for j, (label, colour) in enumerate(zip(labels, palette(len(labels)), strict=True))
+    )
+    total = sum(len(keyframe.cloud) for keyframe in tracked.keyframes)
+    values = {
+        "before": "",
+        "last": 0,
+        "still": "hidden",
+        "own": "hidden",
+        "flat": "",
+        "outliers": "",
+        "components": drawn.header["components"],
+        "chips": chips,
+        "clouds": len(labels),
+        "note": f"{len(tracked.keyframes)} key frames, {total:,} points".replace(",", "\N{NARROW NO-BREAK SPACE}"),
+    }
+    return Template((files("coframe.report") / "scene.html").read_text(encoding="utf-8")).substitute(values)
+
+
+def _run(run: Run, names: Sequence[str]) -> str:
+    command = f"<pre class=command>{text(run.command)}</pre>" if run.command else "<p>Called from Python.</p>"
+    told = {"frames": len(names), **run.options, **run.versions}
+    rows = "".join(f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>" for key, v in told.items())
+    return f'{command}<dl class="facts">{rows}</dl>'
