@@ -41,7 +41,7 @@ def compare(
 
     coframe compare scans/*.ply -o out
 
-    coframe compare scans/*.ply --truth poses.json --method coframe --method "trimmed icp"
+    coframe compare scans/*.ply --truth poses.json --method icp
     """
     import coframe
     from coframe.io import clouds as cloud_files
