@@ -17,13 +17,13 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 COMPONENT = 1000  # per cloud and component: the moments of two chains, of the steps they may take back, and the sums behind
 DRAWN = 60  # per drawn point: coordinates, weight, order
 TWIST = 6 * 6 * 8 * 8  # per pair of clouds: the joint system of two chains and its factors
-THREAD = 120_000_000  # per thread: a block of points on its way through the kernels or to a file, or a pair of scans
+THREAD = 180_000_000  # per thread: a block of points on its way through the kernels or to a file, or a pair of scans
 SCAN = 2_000_000  # per cloud: the scan that the start matches
 IMPORTED = 250_000_000  # a process that has done nothing yet, where that cannot be measured
 PROCESS = 60_000_000  # what a run needs whatever its size, beyond what is imported
 
 # Seconds on one thread, measured by benchmarks/outofcore.py: a guide, no more.
-BYTES = 10e6  # of files a second: read, stored, looked through, thinned and classified
+BYTES = 4e6  # of files a second: read, stored, looked through, thinned and classified
 WORK = 4e-7  # per cloud, point of a level and component: all iterations of all levels
 
 
