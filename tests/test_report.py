@@ -368,3 +368,8 @@ def test_colours_come_from_the_merged_file(tmp_path: Path, result: coframe.Regis
     np.testing.assert_array_equal(np.sort(drawn.arrays["colours"][:, 0]), np.sort(shade[:, 0]))
     with pytest.raises(coframe.InputError, match="colours"):
         page.html(result, colours=[colours[0]] * 4)
+
+
+def test_components_of_a_single_point_have_no_extent() -> None:
+    flat = np.diag([-1e-20, -1e-21, -1e-22])[None]
+    assert np.array_equal(scene.roots(np.ones((1, 3)), flat), [[1, 1, 1, 0, 0, 0, 0, 0, 0]])

@@ -11,6 +11,7 @@ import coframe
 from coframe import InputError, Options, geometry, paper, simulate
 from coframe.clouds import Frames
 from coframe.estep import Cloud
+from coframe.places import Here
 from coframe.schedule import Level, Runner, Step
 from coframe.sequence import frames
 from coframe.sequence.tracking import TrackOptions
@@ -210,7 +211,7 @@ def test_single_precision_is_within_its_stated_error() -> None:
     fitted = Frames.of(scene.clouds)
     clouds = [Cloud.of(cloud) for cloud in fitted.enter(scene.clouds)]
     start = fitted.enter_poses(scene.poses, np.zeros(3))
-    fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(clouds, start, Level(200, 1000, 5))
+    fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(Here(clouds), start, Level(200, 1000, 5))
     (double, value), (single, other) = (
         Sweep(clouds, threads=1, dtype=dtype).moments(fit.poses, fit.mixture, full=True) for dtype in (np.float64, np.float32)
     )

@@ -146,7 +146,7 @@ def roots(means: Float[Array, "K D"], covariances: Float[Array, "K D D"]) -> Flo
     """Components as the viewer wants them: mean and symmetric root (xx, yx, yy, zx, zy, zz)."""
     D = means.shape[1]
     values, axes = np.linalg.eigh(covariances)
-    values = np.sqrt(np.maximum(values, 1e-6 * values[:, -1:]))
+    values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0)))  # a single point rounds to below zero
     root = np.zeros((len(means), 3, 3))
     root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
     root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)
