@@ -157,10 +157,10 @@ def test_images_that_are_none_are_refused(tmp_path):
     with pytest.raises(InputError, match="expected one of freiburg1"):
         frames.open_frames(tmp_path, intrinsics="nonsense")
     (tmp_path / "intrinsics.json").write_text('{"fx": 1}')
-    with pytest.raises(InputError, match="expected JSON with fx"):
+    with pytest.raises(InputError, match="expected fx, fy, cx, cy and scale"):
         frames.open_frames(tmp_path)
     (tmp_path / "intrinsics.json").write_text('{"fx": 0, "fy": 1, "cx": 1, "cy": 1}')
-    with pytest.raises(InputError, match="positive fx"):
+    with pytest.raises(InputError, match="not all positive"):
         frames.open_frames(tmp_path)
 
 

@@ -181,7 +181,9 @@ def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
     shapes |= {"points": "M", "poses": "M D1 D1", "history": "I 3"}
     shapes |= {"visibility": "M K"} if s["visibility"].size else {}
     shapes |= {"history_poses": "I H D1 D1"} if len(s["history"]) else {}
-    sizes = archive.numbers(s, shapes)
+    likelihood = s["history"][:, 1:2]
+    history = np.hstack([s["history"][:, :1], np.where(np.isnan(likelihood), 0, likelihood), s["history"][:, 2:]])
+    sizes = archive.numbers({**s, "history": history}, shapes)  # methods without a likelihood have NaN there
     D = sizes["D"]
     if sizes["D1"] != D + 1 or sizes["P"] != geometry.degrees_of_freedom(D) or not all(map(is_motion, s["poses"])):
         raise ValueError("its poses are not rotations and translations")

@@ -63,7 +63,7 @@ def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
         }
         camera = depth.Intrinsics(**numbers)
         if not all(1 / FARTHEST < value < FARTHEST for value in (camera.fx, camera.fy, camera.scale)):
-            raise ValueError("fx, fy and scale are positive")
+            raise ValueError("fx, fy and scale are not all positive")
         if not max(abs(camera.cx), abs(camera.cy)) < FARTHEST:
             raise ValueError("cx and cy are pixels")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
