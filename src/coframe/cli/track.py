@@ -28,7 +28,7 @@ def track(
         typer.Option(help="Camera: a JSON file with fx, fy, cx, cy, scale; or freiburg1, freiburg2, freiburg3, kinect."),
     ] = None,
     points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = 1500,
-    components: Annotated[int, typer.Option(min=10, help="Gaussians that frames are placed against.")] = 1000,
+    components: Annotated[int, typer.Option(min=10, help="Gaussians that frames are placed against.")] = 800,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run in the same folder ended.")] = False,
     seed: Seed = 0,
     threads: Threads = None,

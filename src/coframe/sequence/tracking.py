@@ -45,16 +45,16 @@ class TrackOptions:
     """How a sequence is tracked."""
 
     points: int = 1500  # of a frame
-    components: int = 1000  # of the mixture that frames are placed against
-    every: int = 4  # frames from one key frame to the next
+    components: int = 800  # of the mixture that frames are placed against
+    every: int = 5  # frames from one key frame to the next
     window: int = 10  # key frames that are registered together
     iterations: int = 4  # of the joint registration at each key frame
-    final: int = 8  # iterations of a last joint registration of all key frames; 0: none
+    final: int = 4  # iterations of a last joint registration of all key frames; 0: none
     seed: int = 0
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        least = {"points": 1, "components": 1, "every": 1, "window": 1, "iterations": 0, "seed": 0, "threads": 1}
+        least = {"points": 1, "components": 1, "every": 1, "window": 1, "iterations": 0, "final": 0, "seed": 0, "threads": 1}
         for name, smallest in least.items():
             value = getattr(self, name)
             if name == "threads" and value is None:
