@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The rest of `register`'s door: start poses, weights, anchors, priors, options. One sentence for whatever is wrong."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -21,6 +21,16 @@ LEAST_WEIGHT = 1e-12  # of the largest: less is no weight
 STRAY = 1000.0  # extents of the largest cloud: points further from the median of their cloud count as nothing
 FAR = 1e4  # extents: the rounding of the square of a longer way is more than the smallest variance
 RIGID = 1e-3  # how far a rotation matrix may be from one
+
+
+def check_whole(options: Any, least: Mapping[str, int]) -> None:
+    """Refuse options that are not whole numbers of at least so much; `threads` may be None."""
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if name == "threads" and value is None:
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
+            raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -44,12 +54,7 @@ class Options:
         if self.start not in STARTS:
             raise InputError(f"start: expected one of {', '.join(STARTS)}, found {self.start!r}")
         least = {"components": 1, "points": 1, "iterations": 1, "seed": 0, "threads": 1}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if name == "threads" and value is None:
-                continue
-            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
-                raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
+        check_whole(self, least)
         if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < np.inf:
             raise InputError(f"tolerance: expected a finite number of at least 0, found {self.tolerance!r}")
 

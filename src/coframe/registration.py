@@ -2,7 +2,7 @@
 """`register`: clouds in, poses out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
@@ -183,13 +183,12 @@ class Problem:
 
     def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
         """All that the result depends on: options, name and digest of each cloud, a digest of start poses and the like."""
-        options = {name: value for name, value in asdict(self.options).items() if name != "threads"}
         points, weights = zip(*self.clouds.each(cloud_digest), strict=True)
         clouds = list(zip(self.names, points, strict=True))
         known = [np.array(prior.cloud) for prior in self.priors]
         known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
-        return options, clouds, digest(start, np.array(self.fixed), np.array(weights), *known)
+        return self.options.record(), clouds, digest(start, np.array(self.fixed), np.array(weights), *known)
 
     @property
     def counts(self) -> list[int]:

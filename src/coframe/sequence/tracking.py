@@ -9,14 +9,14 @@ until it is found where it meets what was seen before (`places`).
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from coframe import geometry, schedule
 from coframe.arrays import Array
-from coframe.clouds import InputError, extent
+from coframe.clouds import extent
+from coframe.doors import check_whole
 from coframe.estep import Cloud
 from coframe.mixture import Mixture
 from coframe.placement import Placement, Target, place
@@ -55,12 +55,7 @@ class TrackOptions:
 
     def __post_init__(self) -> None:
         least = {"points": 1, "components": 1, "every": 1, "window": 1, "iterations": 0, "final": 0, "seed": 0, "threads": 1}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if name == "threads" and value is None:
-                continue
-            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
-                raise InputError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
+        check_whole(self, least)
 
 
 @dataclass(frozen=True)
