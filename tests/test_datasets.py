@@ -176,6 +176,7 @@ def zipped(members):
         ("half.ply.gz", gzip.compress(BODY)[:-1000], "expected an archive, found a damaged one"),
         ("page.zip", b"<html>sorry</html>", "expected an archive, found a damaged one"),
     ],
+    ids=["up", "root", "link", "up-zip", "half", "half-file", "page"],  # bytes as names would hold the time of their packing
 )
 def test_bad_archives_are_refused_and_nothing_leaves_the_folder(tmp_path, name, body, message):
     archive, folder = tmp_path / name, tmp_path / "in" / "there"
