@@ -129,14 +129,14 @@ def test_two_million_points_stay_within_their_budget(tmp_path: Path) -> None:
         points = cloud[rng.integers(0, len(cloud), count)] + rng.normal(0, 1e-3, (count, 3))
         np.save(tmp_path / f"scan{j}.npy", points.astype(np.float32))
     files = [str(tmp_path / f"scan{j}.npy") for j in range(2)]
-    megabytes = 560  # of which 270 for a thread; the points alone are 48 as doubles
+    megabytes = 650  # of which 270 for a thread, 235 for what is imported, more or less of it from machine to machine
     arguments = ["--memory", f"{megabytes}MB", "--components", "50", "--threads", "1", "--no-report"]
     command = [sys.executable, "-c", WATCHED, "register", *files, "-o", str(tmp_path / "out"), *arguments]
     process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert process.returncode == 0, process.stdout
-    assert "2 files, about" in process.stdout
+    announced = int(re.search(r"2 files, about .*, at most (\d+) MB", process.stdout)[1])
     peak = 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", process.stdout)[1])
-    assert peak < megabytes * 10**6
+    assert peak < (announced + 1) * 10**6 <= megabytes * 10**6
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "merged.ply",
         "model.ply",
