@@ -27,7 +27,7 @@ from coframe.trajectory import Trajectory
 
 OUTLIERS = 2.5  # times the median variance: components beyond it are no surface (the authors' program; the text says 2)
 NEIGHBOURS = 4  # points that a component should hold at the start
-HELD = 10  # iterations that leave the start variances alone
+HELD = 0.6  # share of the iterations that leave the start variances alone
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PublishedOptions:
     refinements: int = 50  # of the window
     block: int = 100  # frames of a set of the last joint registration; 0: none
     velocity: bool = False  # start frames with the motion of the last group instead of at rest; not in the paper
-    gamma: float = 0.1  # outliers per inlier
+    gamma: float | None = None  # outliers per inlier; None: 1/K, which are the paper's priors of 1/(K + 1)
     epsilon: float = 1e-6  # variance added to every component [unit^2]
     seed: int = 0
     threads: int | None = None
@@ -109,8 +109,7 @@ class BackEnd:
         rejected = min(options.back_components // options.window, len(model.mixture), len(new.points))
         both = paper.integrate(model, new.points, inside, rejected=rejected, rng=self.rng, **given)
         poses, mixture = both.poses[-len(clouds) :], both.mixture
-        start_from: dict[str, Any] = {"poses": poses, "variances": mixture.variances, "iterations": options.refinements}
-        return paper.batch(clouds, mixture.means, **start_from, **given)
+        return refined(clouds, mixture.means, poses, options.refinements, options, self.rng)
 
 
 @quiet_blas()
@@ -172,12 +171,23 @@ def registered(
     options: PublishedOptions,
     rng: np.random.Generator,
 ) -> Registration:
-    """JRMPC-B on clouds that are roughly aligned: means on their points, variances so that each holds a few of them."""
-    count = min(components, sum(map(len, clouds)))
-    means = start_means.sampled(clouds, poses, count, rng)
+    """JRMPC-B on clouds that are roughly aligned, means on some of their points."""
+    means = start_means.sampled(clouds, poses, min(components, sum(map(len, clouds))), rng)
+    return refined(clouds, means, poses, iterations, options, rng)
+
+
+def refined(
+    clouds: Sequence[Float[Array, "_ 3"]],
+    means: Float[Array, "K 3"],
+    poses: Float[Array, "M 4 4"],
+    iterations: int,
+    options: PublishedOptions,
+    rng: np.random.Generator,
+) -> Registration:
+    """JRMPC-B with variances that hold a few points each and stay so for most iterations, as the paper advises."""
     points = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)])
     few = points[rng.choice(len(points), min(1000, len(points)), replace=False)]
-    distance = cKDTree(means).query(few, min(NEIGHBOURS, count))[0].reshape(len(few), -1)[:, -1]
+    distance = cKDTree(means).query(few, min(NEIGHBOURS, len(means)))[0].reshape(len(few), -1)[:, -1]
     return paper.batch(
         clouds,
         means,
@@ -186,7 +196,7 @@ def registered(
         gamma=options.gamma,
         epsilon=options.epsilon,
         iterations=iterations,
-        fixed_variances=HELD,
+        fixed_variances=round(HELD * iterations),
         threads=options.threads,
     )
 
