@@ -11,7 +11,7 @@ from scenes import random_poses
 
 import coframe
 from coframe import InputError, Options, geometry, metrics, simulate
-from coframe.extend import implied
+from coframe.growth import implied
 from coframe.io import ply
 
 FEW = Options(components=150, points=600)

@@ -12,7 +12,7 @@ from coframe.clouds import InputError
 from coframe.compare import Comparison, compare
 from coframe.doors import Options, PosePrior
 from coframe.em import Iteration, Status
-from coframe.extend import extend, forget, tidied
+from coframe.extend import extend, forget
 from coframe.held import hold
 from coframe.journal import Journal
 from coframe.mixture import Mixture
@@ -23,6 +23,7 @@ from coframe.result import Registration, load
 from coframe.sequence.frames import open_frames
 from coframe.sequence.published import PublishedOptions, track_published
 from coframe.sequence.tracking import Tracked, TrackOptions, track
+from coframe.tidying import tidied
 from coframe.trajectory import Trajectory
 
 __version__ = version("coframe")
