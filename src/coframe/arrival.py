@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """EM over a new cloud and the past that it comes to, of which only the cloud moves: the work of `extend`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,13 +16,13 @@ from coframe.growth import alone
 from coframe.joint import Constraints
 from coframe.mixture import Mixture
 from coframe.moments import Moments
-from coframe.placement import Target, place
+from coframe.placement import Placement, Target, place
 from coframe.sweeps import Sweep
 
 FLOOR = 1e-7  # of the squared extent, as in `register`
 REACHES = ((0.0,), (0.02, 0.0), (0.05, 0.017, 0.0), (0.15, 0.05, 0.017, 0.0))  # of the extent: how far off a cloud may start
 FEW = 400  # points that try a reach
-STEPS, LAST = 5, 5  # of a trial: for each reach, and more for the last
+STEPS, LAST = 5, 5  # of a trial: for each reach, and more for the last where there is hope
 SETTLING = 3  # iterations with all points, from the best trial
 MATURING = 3  # iterations with the pose held, for new components
 PAST = Constraints(fixed=(0,))  # of two clouds, the past and the new one
@@ -61,11 +62,16 @@ class Arrival:
     def best(self, pose: Float[Array, "1 D1 D1"], mixture: Mixture, rng: np.random.Generator) -> Fit:
         """The cloud in its place, the mixture as it is: tried with components of different reach, by the likelihood."""
         few = schedule.some_of(self.cloud, schedule.chosen(len(self.cloud), FEW, rng))
-        start = replace(mixture, visibility=None)
-        trials = [
-            place(Target.of(start, reaches, 1.0), few, pose[0], STEPS * len(reaches) + LAST, each=STEPS) for reaches in REACHES
-        ]
-        best = max(trials, key=lambda trial: trial.value)
+        each = sorted({reach for reaches in REACHES for reach in reaches})
+        levels = dict(zip(each, Target.of(replace(mixture, visibility=None), each, 1.0).levels, strict=True))
+
+        def trial(reaches: Sequence[float], start: Float[Array, "D1 D1"], steps: int) -> Placement:
+            return place(Target(tuple(levels[reach] for reach in reaches), 1.0), few, start, steps, each=STEPS)
+
+        trials = [trial(reaches, pose[0], STEPS * len(reaches)) for reaches in REACHES]
+        hope = max(found.value for found in trials) - schedule.HOPELESS * len(few)
+        trials = [trial((0.0,), found.pose, LAST) for found in trials if found.value >= hope]
+        best = max(trials, key=lambda found: found.value)
         poses = np.concatenate([geometry.identity(1, mixture.dimension), best.pose[None]])
         return self.run(poses, mixture, Step.against(mixture), SETTLING, 1e-3)
 
@@ -139,5 +145,5 @@ class Step:
 
 def _log_likelihood(moments: Moments, mixture: Mixture) -> float:
     """The expected log-likelihood of the points behind the moments, their posteriors frozen; without the priors."""
-    scatter = np.trace(np.linalg.solve(mixture.covariances, moments.second), axis1=1, axis2=2)
-    return float((moments.mass * mixture.log_peaks).sum() - scatter.sum() / 2)
+    scatter = (np.linalg.inv(mixture.covariances) * moments.second).sum()
+    return float((moments.mass * mixture.log_peaks).sum() - scatter / 2)

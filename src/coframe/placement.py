@@ -98,20 +98,19 @@ def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, "
     The points of a component share its arm in the matrix, which only shapes the step, but not in the gradient.
     """
     seen = moments.mass > 1e-3
-    mass, first, P = moments.mass[seen], moments.first[seen], precisions[seen]
+    mass, first, about, P = moments.mass[seen], moments.first[seen], moments.about[seen], precisions[seen]
     D = first.shape[1]
-    arm = moments.about[seen] + first / mass[:, None]
-    J = levers(arm)
-    PJ = mass[:, None, None] * (P @ J)
+    J = levers(about + first / mass[:, None])
+    PJ = (mass[:, None, None] * P) @ J
     H = J.reshape(-1, J.shape[2]).T @ PJ.reshape(-1, J.shape[2])
     force = (P @ first[..., None])[..., 0]
-    g = (np.swapaxes(levers(moments.about[seen]), 1, 2) @ force[..., None])[..., 0].sum(0)
-    inner = (moments.second[seen] @ P).sum(0)  # sum over points of y (P y)^T: its torque about the means
-    g[:-D] += (
-        inner[0, 1] - inner[1, 0]
+    torque = force.T @ about + np.tensordot(P, moments.second[seen], ((0, 1), (0, 1)))  # sum over points of (P y) x^T
+    turn = (
+        [torque[1, 0] - torque[0, 1]]
         if D == 2
-        else [inner[1, 2] - inner[2, 1], inner[2, 0] - inner[0, 2], inner[0, 1] - inner[1, 0]]
+        else [torque[2, 1] - torque[1, 2], torque[0, 2] - torque[2, 0], torque[1, 0] - torque[0, 1]]
     )
+    g = np.concatenate([turn, force.sum(0)])
     return -np.linalg.solve(H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny), g)
 
 
