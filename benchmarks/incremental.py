@@ -1,111 +1,168 @@
 # SPDX-License-Identifier: MIT
-"""One cloud at a time against all at once: JRMPC-I as published, `coframe.extend` and `coframe.register` on the same scans.
+"""One cloud at a time against all at once: JRMPC-I as published, `coframe.extend`, and their batch versions on the same scans.
 
-    python -m benchmarks.incremental [--noise 25]
+    python -m benchmarks.incremental [--seeds 0 1 2] [--noise clean 25]
 
-Problems and judge are those of `benchmarks.multiview`. JRMPC-I runs with the settings of the paper's experiment: K = 4000
-components on points of roughly aligned scans, 50 iterations for the first two, then for each scan K/M components started anew,
-one integration and 30 batch iterations. `extend` starts from a registration of all scans but every third, which it adds;
-"extend + refine" then moves them all together once. Seconds of `extend` are those of one added cloud in the mean, those of
-"extend + refine" contain its share of the refinement; the others' are the whole run.
+The set-up is that of the paper's two multi-view tables (`experiments.multiview`): scans of bunny and dragon, 2000 to 5000
+points each, clean or with 25 dB of noise, from poses that pairwise ICP brought near. JRMPC-B and JRMPC-I have the paper's
+settings: K = 4000 components on points of the roughly aligned scans, variances that hold a few points each, fixed for the first
+half of the iterations of every batch run; JRMPC-I runs 50 iterations on the first two scans, then for each scan K/M components
+started anew, one integration and 30 batch iterations.
 
-`rows(problem, noise_db, seed)` gives the same figures to other programs.
+`extend` starts from a registration of some scans and adds the others: every third one, or the second half in its order.
+"+ refine" then moves all scans together once. Seconds are CPU time, of the whole run, but of `extend` for each added scan.
+Judged are the mean rotation error against the published poses, and the residual of the whole, clean scans.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import coframe
-from benchmarks.multiview import HEAD, PROBLEMS, ROOT, data, judge, machine, problem, show, stanford
+from benchmarks.multiview import ROOT, machine
 from coframe import metrics, start
+from experiments import methods
+from experiments import multiview as setup
+from experiments.models import scans
 
 COMPONENTS = 4000  # the paper's K
-METHODS = ("register", "extend", "JRMPC-B", "JRMPC-I")
-VARIANCE = 0.004**2  # m^2: as far off as the starts are
+ITERATIONS = 100  # of JRMPC-B
+HELD = 0.5  # share of the iterations with fixed variances
+PROBLEMS = ("bunny", "dragon")
+NOISE = {"clean": None, "25": setup.NOISE_DB}
+GROUPS = ("register", "extend", "JRMPC-B", "JRMPC-I")
+ADDED: dict[str, Callable[[int], list[int]]] = {
+    "every third": lambda count: list(range(1, count, 3)),
+    "second half": lambda count: list(range(count // 2, count)),
+}
+Found = dict[str, tuple[np.ndarray, float]]  # method -> poses, CPU seconds
 
 
-def jrmpc_i(clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """The published incremental version."""
-    rng = np.random.default_rng(seed)
-    began = time.perf_counter()
+def published(clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int, method: str, threads: int | None) -> Found:
+    """JRMPC-B or JRMPC-I."""
+    rng, began = np.random.default_rng(seed), time.process_time()
     means = start.means.sampled(clouds, poses, COMPONENTS, rng)
-    result = coframe.paper.incremental(clouds, means, rng, poses=poses, variances=VARIANCE, epsilon=1e-10)
-    return result.poses, time.perf_counter() - began
+    given: dict[str, Any] = {"poses": poses, "variances": methods.few_points(clouds, poses, means), "threads": threads}
+    if method == "JRMPC-I":
+        result = coframe.paper.incremental(clouds, means, rng, held=HELD, **given)
+    else:
+        fixed = round(HELD * ITERATIONS)
+        result = coframe.paper.batch(clouds, means, iterations=ITERATIONS, fixed_variances=fixed, **given)
+    return {method: (result.poses, time.process_time() - began)}
 
 
-def jrmpc_b(clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """The published batch version, with as many iterations as JRMPC-I refines in its last step and begins with."""
-    rng = np.random.default_rng(seed)
-    began = time.perf_counter()
-    means = start.means.sampled(clouds, poses, COMPONENTS, rng)
-    result = coframe.paper.batch(clouds, means, poses=poses, variances=VARIANCE, epsilon=1e-10, iterations=80)
-    return result.poses, time.perf_counter() - began
+def register(clouds: Sequence[np.ndarray], poses: np.ndarray, options: coframe.Options) -> Found:
+    began = time.process_time()
+    result = coframe.register(clouds, poses, options=options)
+    return {"register": (result.poses, time.process_time() - began)}
 
 
-def register(clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    began = time.perf_counter()
-    result = coframe.register(clouds, poses, options=coframe.Options(seed=seed))
-    return result.poses, time.perf_counter() - began
-
-
-def extend(clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int) -> dict[str, tuple[np.ndarray, float]]:
-    """Poses, and seconds for each cloud that was added: by `extend` alone, and with a refinement in the end."""
-    options = coframe.Options(seed=seed)
-    added = list(range(1, len(clouds), 3))
+def extend(clouds: Sequence[np.ndarray], poses: np.ndarray, options: coframe.Options, which: str) -> Found:
+    """Poses, and seconds for each scan that was added: by `extend` alone, and with a refinement in the end."""
+    added = ADDED[which](len(clouds))
     order = [j for j in range(len(clouds)) if j not in added] + added
     first = len(clouds) - len(added)
     result = coframe.register([clouds[j] for j in order[:first]], poses[order[:first]], options=options)
     moved = result.poses[0] @ np.linalg.inv(poses[0])  # the starts of the others, in the frame that register chose
-    began = time.perf_counter()
+    began = time.process_time()
     for j in added:
         result = coframe.extend(result, clouds[j], moved @ poses[j], options=options)
-    alone = time.perf_counter() - began
+    alone = time.process_time() - began
     refined = coframe.refine(result, options=options)
-    whole = time.perf_counter() - began
-    back = np.argsort(order)
+    whole, back = time.process_time() - began, np.argsort(order)
     return {
-        "extend": (result.poses[back], alone / len(added)),
-        "extend + refine": (refined.poses[back], whole / len(added)),
+        f"extend, {which}": (result.poses[back], alone / len(added)),
+        f"extend, {which}, + refine": (refined.poses[back], whole / len(added)),
     }
 
 
-def rows(name: str, noise_db: float | None, seed: int = 0, methods: Sequence[str] = METHODS) -> Iterator[dict[str, Any]]:
+def rows(
+    name: str, noise_db: float | None, seed: int = 0, groups: Sequence[str] = GROUPS, threads: int | None = None
+) -> Iterator[dict[str, Any]]:
     """The figures of each method on one problem, one after the other."""
-    scans, truth = stanford(data() / PROBLEMS[name])
-    surfaces = [metrics.Surface.of(scan) for scan in scans]
-    clouds, poses = problem(scans, truth, noise_db, seed)
-    single = {"register": register, "JRMPC-B": jrmpc_b, "JRMPC-I": jrmpc_i}
-    for method in methods:
-        found = extend(clouds, poses, seed) if method == "extend" else {method: single[method](clouds, poses, seed)}
-        for label, (result, seconds) in found.items():
-            figures = judge(surfaces, result, truth)
-            yield {"problem": name, "seed": seed, "method": label, **figures, "seconds": seconds}
+    whole, truth = scans(name, "paper")
+    surfaces = [metrics.Surface.of(scan) for scan in whole]
+    given = setup.problem(name, "paper", seed, noise_db)
+    options = coframe.Options(seed=seed, threads=threads)
+    runs: dict[str, Callable[[], Found]] = {
+        "register": lambda: register(given.clouds, given.start, options),
+        **{f"extend, {which}": lambda which=which: extend(given.clouds, given.start, options, which) for which in ADDED},
+        "JRMPC-B": lambda: published(given.clouds, given.start, seed, "JRMPC-B", threads),
+        "JRMPC-I": lambda: published(given.clouds, given.start, seed, "JRMPC-I", threads),
+    }
+    for run in [run for group, run in runs.items() if group.split(",")[0] in groups]:
+        for method, (poses, seconds) in run().items():
+            yield {
+                "problem": name,
+                "noise_db": noise_db,
+                "seed": seed,
+                "method": method,
+                "rotation_deg": setup.degrees(poses, given.truth),
+                "residual": setup.residual(surfaces, setup.on_scans(poses, given, truth)),
+                "cpu_seconds": seconds,
+            }
+
+
+def summary(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over the seeds; of ratios to `register`, where it ran, those of each seed."""
+    batch = {(row["problem"], row["noise_db"], row["seed"]): row for row in found if row["method"] == "register"}
+    lines = []
+    for key in dict.fromkeys((row["problem"], row["noise_db"], row["method"]) for row in found):
+        some = [row for row in found if (row["problem"], row["noise_db"], row["method"]) == key]
+        line: dict[str, Any] = {**dict(zip(("problem", "noise_db", "method"), key, strict=True)), "seeds": len(some)}
+        values = {name: [row[name] for row in some] for name in ("rotation_deg", "residual", "cpu_seconds")}
+        beside = [(row, batch.get((row["problem"], row["noise_db"], row["seed"]))) for row in some]
+        for name in ("residual", "cpu_seconds"):
+            values[f"{name}_ratio"] = [row[name] / other[name] for row, other in beside if other]
+        line |= {name: (float(np.mean(each)), float(np.std(each))) for name, each in values.items() if each}
+        lines.append(line)
+    return lines
+
+
+def show(line: dict[str, Any]) -> None:
+    """One line of the table, with the paper's rotation error."""
+    noise = line["noise_db"]
+    paper = setup.PAPER[noise].get(line["method"])
+    theirs = "" if paper is None else f"  (paper {paper[setup.NAMES.index(line['problem'])]:.2f})"
+
+    def spread(name: str, digits: int) -> str:
+        return " +- ".join(f"{value:.{digits}f}" for value in line[name]) if name in line else "-"
+
+    print(
+        f"{line['problem']:7s} {'clean' if noise is None else f'{noise:g} dB':6s} {line['method']:30s} "
+        f"{spread('rotation_deg', 2):>14s} deg  residual {spread('residual', 3)} ({spread('residual_ratio', 2)} x)  "
+        f"CPU {spread('cpu_seconds', 2)} s ({spread('cpu_seconds_ratio', 3)} x){theirs}",
+        flush=True,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.incremental", description=__doc__)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--noise", type=float, metavar="DB")
+    parser.add_argument("--methods", nargs="+", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--noise", nargs="+", choices=NOISE, default=list(NOISE))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "incremental.json")
     options = parser.parse_args(arguments)
     found: list[dict[str, Any]] = []
-    print(HEAD)
-    for name in options.problems:
-        for seed in options.seeds:
-            for row in rows(name, options.noise, seed, options.methods):
-                found.append(row)
-                show(row)
+    report = {"options": {**vars(options), "output": str(options.output)}, "machine": machine()}
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {"options": {**vars(options), "output": str(options.output)}, "machine": machine(), "rows": found}
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    for seed in options.seeds:
+        for name in options.problems:
+            for noise in options.noise:
+                for row in rows(name, NOISE[noise], seed, options.methods, options.threads):
+                    found.append(row)
+                    print(row, flush=True)
+                    whole = {**report, "rows": found, "summary": summary(found)}
+                    options.output.write_text(json.dumps(whole, indent=1) + "\n")
+    for line in summary(found):
+        show(line)
 
 
 if __name__ == "__main__":

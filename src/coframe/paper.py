@@ -195,6 +195,7 @@ def incremental(
     integrations: int = 1,
     refinements: int = 30,
     rejected: int | None = None,
+    held: float = 0.0,
     update_priors: bool = False,
     threads: int | None = None,
 ) -> Registration:
@@ -202,7 +203,9 @@ def incremental(
 
     The first two clouds are registered by `batch` (first_iterations); then each cloud is added by `integrate` (integrations),
     with `rejected` components (default K/M) started anew on it, and all clouds so far are refined by `batch` (refinements).
-    With refinements = 0 no old pose changes any more. Start poses: identity rotations, clouds centred on the mean of the
+    With refinements = 0 no old pose changes any more. held: in this share of the iterations of each `batch` all variances are
+    those of the start, the fixed and reasonable value that the paper recommends for sets that are roughly aligned; with 0,
+    each refinement goes on with the variances it finds. Start poses: identity rotations, clouds centred on the mean of the
     means, as in `batch`.
 
     >>> result = coframe.paper.incremental(clouds, means, rng, poses=start, variances=1e-4)
@@ -211,15 +214,24 @@ def incremental(
     means = np.asarray(means, float)
     K, M = len(means), len(clouds)
     start = start_poses.by_centroid(clouds, means.mean(0)) if poses is None else np.asarray(poses, float)
+    if not 0 <= held <= 1:
+        raise InputError(f"held: expected a share of the iterations, 0 to 1, found {held}")
+    if held and variances is None:
+        raise InputError("variances: expected those of the start, which are to be held, found none")
     given: dict[str, Any] = {"gamma": gamma, "epsilon": epsilon, "update_priors": update_priors, "threads": threads}
-    result = batch(clouds[:2], means, variances=variances, poses=start[:2], iterations=first_iterations, **given)
+
+    def registered(count: int, means: Array, variances: Any, poses: Array, iterations: int) -> Registration:
+        fixed = round(held * iterations)
+        known: dict[str, Any] = {"variances": variances, "poses": poses, "fixed_variances": fixed, "iterations": iterations}
+        return batch(clouds[:count], means, **known, **given)
+
+    result = registered(2, means, variances, start[:2], first_iterations)
     rejected = K // M if rejected is None else rejected
     for m in range(2, M):
         result = integrate(result, clouds[m], start[m], iterations=integrations, rejected=rejected, rng=rng, **given)
         if refinements:
             model = result.mixture
-            last: dict[str, Any] = {"variances": model.variances, "poses": result.poses, "iterations": refinements}
-            result = batch(clouds[: m + 1], model.means, **last, **given)
+            result = registered(m + 1, model.means, variances if held else model.variances, result.poses, refinements)
     return result
 
 

@@ -34,7 +34,7 @@ LOST = 0.6  # of the usual share: a frame that the model explains less than that
 GAP = 5.0  # times the usual time between frames: a sensor unseen for longer may be anywhere
 PROBATION = 5  # key frames after parts have met, within which that may prove wrong
 ALIKE = 0.08  # see `backend.apart`: key frames nearer than this look at the same place,
-ENOUGH = 3  # and that many of them are kept
+ENOUGH = 1  # and that many of them are kept
 SETTLED = 300  # key frames that the last joint registration moves, at most,
 SCENE = 3  # and how many times as many components it has
 BALANCE = 0.7  # see `frames.by_surface`
@@ -248,16 +248,17 @@ class Tracker:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Take out a key frame where many look at the same place, the latest of them: memory follows the scene, not time."""
-        old = self.members(self.part)[: -self.options.window]
-        if not len(old):
+        """Take out the key frame that leaves the window if enough older ones look at the same place: memory follows the scene."""
+        members = self.members(self.part)
+        if len(members) < self.options.window + 2:
             return
-        poses = np.array([self.keyframes[i].pose for i in old])
-        same = old[backend.apart(poses, self.keyframes[-1].pose, self.unit) < ALIKE]
-        if len(same) <= ENOUGH:
+        *older, gone = members[: -self.options.window].tolist()
+        pose = self.keyframes[gone].pose
+        away = backend.apart(np.array([self.keyframes[i].pose for i in older]), pose, self.unit)
+        if (away < ALIKE).sum() < ENOUGH:
             return
-        gone, heir = int(same[-1]), int(same[-2])
-        move = geometry.inverse(self.keyframes[heir].pose) @ self.keyframes[gone].pose
+        heir = older[int(np.argmin(away))]
+        move = geometry.inverse(self.keyframes[heir].pose) @ pose
         for i, base in enumerate(self.base):
             if base == gone:
                 self.base[i], self.relative[i] = heir, move @ self.relative[i]
