@@ -95,7 +95,10 @@ def test_a_camera_is_followed_through_a_room(room, tracked):
     assert not tracked.lost.any()
     assert trajectory.absolute_errors(tracked, room[1]).rmse < 0.01
     np.testing.assert_array_equal(tracked.poses[0], np.eye(4))
-    assert [keyframe.index for keyframe in tracked.keyframes] == [0, 1, *range(2, 60, FAST.every)]
+    made, kept = [0, 1, *range(2, 60, FAST.every)], [keyframe.index for keyframe in tracked.keyframes]
+    assert kept == [index for index in made if index in kept]  # on the way back, some look where others did
+    assert kept[-FAST.window :] == made[-FAST.window :]
+    assert len(kept) > len(made) / 2
     R = geometry.rotation(tracked.poses)
     np.testing.assert_allclose(R @ np.swapaxes(R, 1, 2), np.tile(np.eye(3), (60, 1, 1)), atol=1e-12)
     assert len(tracked.model(300)) <= 301
