@@ -18,6 +18,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def rows(
     options = coframe.Options(seed=seed, threads=threads)
     runs: dict[str, Callable[[], Found]] = {
         "register": lambda: register(given.clouds, given.start, options),
-        **{f"extend, {which}": lambda which=which: extend(given.clouds, given.start, options, which) for which in ADDED},
+        **{f"extend, {which}": partial(extend, given.clouds, given.start, options, which) for which in ADDED},
         "JRMPC-B": lambda: published(given.clouds, given.start, seed, "JRMPC-B", threads),
         "JRMPC-I": lambda: published(given.clouds, given.start, seed, "JRMPC-I", threads),
     }

@@ -248,7 +248,7 @@ class Tracker:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Take out the key frame that leaves the window if enough older ones look at the same place: memory follows the scene."""
+        """Take out the key frame that leaves the window if older ones look at the same place: memory follows the scene."""
         members = self.members(self.part)
         if len(members) < self.options.window + 2:
             return
