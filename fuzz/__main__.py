@@ -86,16 +86,17 @@ def main() -> None:
     for name in given.only or TARGETS:
         # What `register` does with a problem lies in compiled code, where atheris sees nothing.
         engines = (given.engine,) if given.engine != "auto" else ("own",) if name == "register" else both
-        wanted, shown = given.problems if name == "register" else given.runs, Tally()
+        wanted = given.problems if name == "register" else given.runs
+        earlier = counts.total(counts.load(), name)
+        missing = max(0, wanted - earlier.cases) if given.resume else wanted
+        shown = earlier if given.resume else Tally()
         for i, engine in enumerate(engines):
-            before = counts.load().get(name, {}).get(engine, Tally())
-            runs = (wanted + i) // len(engines) - (before.cases if given.resume else 0)
-            tally = Tally()
+            runs = (missing + i) // len(engines)
             if runs > 0:
-                tally = fuzzed(name, runs, given.seed + before.cases, given.seconds / len(engines), engine)
+                tally = fuzzed(name, runs, given.seed + earlier.cases + i * wanted, given.seconds / len(engines), engine)
                 counts.add(name, engine, tally)
-            found += len(tally.findings)
-            shown += before + tally if given.resume else tally
+                found += len(tally.findings)
+                shown += tally
         print(shown.line(name), flush=True)
     if found:
         raise SystemExit(f"{found} findings, in {FINDINGS}")
