@@ -188,6 +188,21 @@ def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Process
         assert [weights for _, weights in part.keep(cloud_digest).each(tuple)] == ["", ""]
 
 
+def test_strays_count_as_nothing_on_workers_too(files: list[Path], cluster: Processes, tmp_path: Path) -> None:
+    points = cloud_files.read(files[0])
+    np.save(tmp_path / "glitch.npy", np.insert(points, 7, [[1e9, 0, 0]], axis=0))
+    paths = [tmp_path / "glitch.npy", files[1]]
+    with unchecked(), cluster.client(2) as client:
+        far, here = opening.on_workers(paths, None, sweep=sweeps.dask(client)), opening.files(paths, None, None, threads=1)
+        for one, other in zip(far.summaries, here.summaries, strict=True):
+            np.testing.assert_array_equal([one.median, one.low, one.high], [other.median, other.low, other.high])
+            assert (one.count, one.weight, one.extent) == (other.count, other.weight, other.extent)
+        assert far.clouds.each(cloud_digest) == here.clouds.each(cloud_digest)
+    assert here.held[0].weights is not None
+    assert here.summaries[0].count == len(points)
+    assert here.held[1].weights is None
+
+
 def test_the_command_line_on_a_cluster(scene: simulate.Scene, files: list[Path], cluster: Processes, tmp_path: Path) -> None:
     """`coframe register FILES --scheduler tcp://...` ends with the poses, the state and the points of a run on threads."""
     some = [str(path) for path in files[:3]]
