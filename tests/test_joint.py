@@ -3,8 +3,10 @@
 
 import numpy as np
 import pytest
+from scenes import unchecked
 
-from coframe import coupled, geometry, joint
+import coframe
+from coframe import coupled, geometry, joint, simulate
 from coframe.joint import Constraints, Prior
 from coframe.moments import Moments
 
@@ -180,3 +182,17 @@ def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
     assert 0 < np.linalg.norm(found) < 1e3
     assert np.linalg.norm(left) < 1e-12 * np.linalg.norm(g)
     np.testing.assert_array_equal(found[~free], 0)
+
+
+def test_a_registration_solved_through_the_model_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From start to verdicts, on clouds few enough for both ways: the same but for rounding, covariances included."""
+    scene = simulate.scene(4, 300, degrees=90.0, noise_db=45.0, rng=np.random.default_rng(0))
+    options = coframe.Options(components=20, points=200, iterations=3, threads=1)
+    with unchecked():
+        dense = coframe.register(scene.clouds, scene.poses, options=options)
+        monkeypatch.setattr(coupled, "pays", lambda clouds, components: True)
+        through = coframe.register(scene.clouds, scene.poses, options=options)
+    assert not np.array_equal(through.poses, dense.poses)  # it was the other way
+    np.testing.assert_allclose(through.poses, dense.poses, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(through.pose_covariance, dense.pose_covariance, rtol=1e-4, atol=1e-12)
+    assert [v.verdict for v in through.verdicts] == [v.verdict for v in dense.verdicts]
