@@ -45,7 +45,7 @@ def register(path: Path) -> None:
     """One problem, solved and looked at."""
     given = problem(path.read_bytes())
     after = given.pop("after")
-    with (mock.patch.multiple(schedule, **SHORT) if given.pop("short") else nullcontext()):
+    with mock.patch.multiple(schedule, **SHORT) if given.pop("short") else nullcontext():
         result = coframe.register(**given)
     sound(result)
     if after == "extend":

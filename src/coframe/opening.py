@@ -159,7 +159,7 @@ def stored(paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | 
         yield Given(place, summaries, titles if names is None else names, each)
 
 
-def _near(clouds: Place[Source], summaries: Sequence[Summary]) -> tuple[Place[Source], Sequence[Summary]]:
+def _near(clouds: Place[Source], summaries: list[Summary]) -> tuple[Place[Source], list[Summary]]:
     """Clouds in which strays count as nothing, as `doors.as_weights` has it for clouds in memory."""
     reach = STRAY * max(summary.extent for summary in summaries)
     if not any(max((s.high - s.median).max(), (s.median - s.low).max()) > reach for s in summaries):
