@@ -223,10 +223,8 @@ ENOUGH = 6000  # points of all clouds together in the first phase: few clouds br
 DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
-RIVAL, ELSEWHERE = (
-    0.1,
-    0.04,
-)  # nats per point behind, and share of the radius apart: a trial that may be right instead of the best
+RIVAL = 0.15  # nats per point behind the best,
+ELSEWHERE = 0.035  # and share of the radius away from it: a trial that may be right instead of the best
 CHAINS = 2  # that go through the last level side by side,
 LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
 MOST_LINKS = 10  # but not for ever
