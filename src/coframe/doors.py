@@ -13,6 +13,7 @@ from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import LARGEST_NUMBER, Frames, InputError, extent
 from coframe.joint import Prior
+from coframe.source import stray
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
@@ -147,8 +148,8 @@ def _of_near(weights: list[Float[Array, " _"]], clouds: Sequence[Float[Array, "_
     reach = STRAY * max(map(extent, clouds))
     found = []
     for weight, cloud in zip(weights, clouds, strict=True):
-        stray = np.abs(cloud - np.median(cloud, axis=0)).max(1) > reach
-        found.append(np.where(stray, 0.0, weight) if stray.any() and (~stray & (weight > 0)).sum() > cloud.shape[1] else weight)
+        far = stray(cloud, np.median(cloud, axis=0), reach)
+        found.append(np.where(far, 0.0, weight) if far.any() and (~far & (weight > 0)).sum() > cloud.shape[1] else weight)
     return found
 
 
