@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=3000)
     parser.add_argument("--components", type=int, default=1000)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
-    parser.add_argument("--joint", type=int, nargs="+", default=[50, 100, 200, 400, 600, 1000, 3000])
+    parser.add_argument("--joint", type=int, nargs="*", default=[50, 100, 200, 400, 600, 1000, 3000])
     parser.add_argument("--output", type=Path, default=Path("results/cluster.json"))
     arguments = parser.parse_args()
     M, K = arguments.clouds, arguments.components

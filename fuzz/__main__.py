@@ -20,30 +20,33 @@ DEATHS = 20  # of a target's process, after which it is given up
 
 
 def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tally:
-    """One target: so many cases, or so many seconds, whichever ends first. A process that dies is replaced."""
+    """One target: so many cases, or so many seconds, whichever ends first. A process that dies is replaced. What was tried is
+    recorded, also of a run that is interrupted."""
     tally, start = Tally(), time.monotonic()
-    while tally.cases < runs and time.monotonic() - start < seconds and len(tally.findings) < DEATHS:
-        with tempfile.TemporaryDirectory(prefix="coframe-fuzz-", dir=_shared_memory()) as scratch:
-            left = seconds - (time.monotonic() - start)
-            task = [name, scratch, runs - tally.cases, seed + tally.cases, left, engine]
-            process = subprocess.run(
-                [sys.executable, "-m", "fuzz.worker", *map(str, task)],
-                cwd=ROOT,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-            tally += outcome(name, Path(scratch), process)
-            if not process.returncode:
-                break
-    tally.seconds, tally.commits = time.monotonic() - start, {counts.commit(): tally.cases}
+    try:
+        while tally.cases < runs and time.monotonic() - start < seconds and len(tally.findings) < DEATHS:
+            with tempfile.TemporaryDirectory(prefix="coframe-fuzz-", dir=_shared_memory()) as scratch:
+                left = seconds - (time.monotonic() - start)
+                task = [name, scratch, runs - tally.cases, seed + tally.cases, left, engine]
+                command = [sys.executable, "-m", "fuzz.worker", *map(str, task)]
+                quiet = subprocess.DEVNULL
+                process = subprocess.CompletedProcess[str](command, 0)
+                try:
+                    process = subprocess.run(command, cwd=ROOT, stdout=quiet, stderr=subprocess.PIPE, text=True, check=False)
+                finally:
+                    tally += outcome(name, Path(scratch), process)
+                if not process.returncode:
+                    break
+    finally:
+        tally.seconds, tally.commits = time.monotonic() - start, {counts.commit(): tally.cases}
+        counts.add(name, engine, tally)
     return tally
 
 
 def outcome(name: str, folder: Path, process: subprocess.CompletedProcess[str]) -> Tally:
     """What a process has counted, and what it was at when it died."""
-    done, refused = struct.unpack("<QQ", (folder / "count").read_bytes())
+    count = folder / "count"
+    done, refused = struct.unpack("<QQ", count.read_bytes()) if count.exists() else (0, 0)
     if process.returncode:
         kind = "hang" if -process.returncode in (signal.SIGALRM, signal.SIGPROF) else f"death{process.returncode}"
         inside = folder / "input" / worker_target(name)
@@ -79,6 +82,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--engine", choices=("auto", "own", "atheris"), default="auto")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, also in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     both = ("own", "atheris") if importlib.util.find_spec("atheris") else ("own",)
     found = 0
     print(f"engines: {', '.join(both) if given.engine == 'auto' else given.engine}; seed {given.seed}; {counts.commit()}")
@@ -94,7 +99,6 @@ def main() -> None:
             runs = (missing + i) // len(engines)
             if runs > 0:
                 tally = fuzzed(name, runs, given.seed + earlier.cases + i * wanted, given.seconds / len(engines), engine)
-                counts.add(name, engine, tally)
                 found += len(tally.findings)
                 shown += tally
         print(shown.line(name), flush=True)
