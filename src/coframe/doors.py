@@ -44,7 +44,7 @@ class Options:
     tolerance: float = 1e-4  # share of the scene's radius: poses that move less in an iteration have settled
     motion: str = "rigid"  # how clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only)
     start: str = (
-        "auto"  # without start poses: "identity" takes the clouds as they lie, "match" matches them, "auto" looks first
+        "auto"  # "identity": clouds as they lie, or as poses say; "match": matched; "auto": looks first, matches in doubt
     )
     seed: int = 0  # of the choice of points and components
     threads: int | None = None  # None: all cores; the result does not depend on it

@@ -223,10 +223,11 @@ ENOUGH = 6000  # points of all clouds together in the first phase: few clouds br
 DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
-RIVAL, ELSEWHERE = (
+ELSEWHERE = 0.035  # of the radius: trials that are so far apart have ended in different places
+RIVAL, LONELY = (
     0.1,
-    0.04,
-)  # nats per point behind, and share of the radius apart: a trial that may be right instead of the best
+    0.15,
+)  # nats per point behind the best: a trial that may be right instead of it; the same, where none agrees
 CHAINS = 2  # that go through the last level side by side,
 LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
 MOST_LINKS = 10  # but not for ever
@@ -342,13 +343,10 @@ def best_start(
 
 def rivals(fits: Sequence[Fit], runner: Runner) -> list[Fit]:
     """Of fits, best first: those that are elsewhere than the best, and about as good."""
-    best = fits[0]
-    return [
-        fit
-        for fit in fits[1:]
-        if runner.value(fit) > runner.value(best) - RIVAL
-        and em.largest_step(em.relative_twists(best.poses, fit.poses, best.mixture), RADIUS) > ELSEWHERE
-    ]
+    best, *others = fits
+    steps = [em.largest_step(em.relative_twists(best.poses, fit.poses, best.mixture), RADIUS) for fit in others]
+    least = runner.value(best) - (RIVAL if min(steps, default=0.0) < ELSEWHERE else LONELY)
+    return [fit for fit, step in zip(others, steps, strict=True) if step > ELSEWHERE and runner.value(fit) > least]
 
 
 def apart(a: Fit, b: Fit, constraints: Constraints) -> float:
