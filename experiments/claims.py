@@ -42,7 +42,9 @@ def judged(experiment: Experiment, record: Record) -> list[Verdict]:
     """The verdicts on a record, and on known disagreements that nobody claims any more."""
     found = [Verdict(claim, experiment.KNOWN.get(claim.text)) for claim in experiment.claims(record)]
     texts = {verdict.claim.text for verdict in found}
-    gone = [Verdict(Claim(text, True, "no such claim"), reason) for text, reason in experiment.KNOWN.items() if text not in texts]
+    gone = [
+        Verdict(Claim(text, True, "no such claim"), reason) for text, reason in experiment.KNOWN.items() if text not in texts
+    ]
     return found + gone
 
 

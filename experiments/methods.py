@@ -21,6 +21,7 @@ Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], Trial
 ITERATIONS = 100  # of every method in the paper's first experiments
 SHARE = 0.6  # K over the mean cardinality, in the same
 HELD = 3.0  # times N / K: the points within reach of a component when the clouds are roughly aligned
+FIXED = 50  # iterations with fixed variances, half of all
 
 
 def centred(clouds: Sequence[np.ndarray]) -> np.ndarray:
@@ -56,7 +57,7 @@ def batch_from_rough(
     *,
     components: int,
     iterations: int = ITERATIONS,
-    fixed: int = 60,
+    fixed: int = FIXED,
     epsilon: float = 1e-6,
 ) -> Trial:
     """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a few, fixed for a while."""

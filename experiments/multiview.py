@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Tables: range scans around an object, without added noise and with 25 dB, from poses that pairwise ICP brought near."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
@@ -14,25 +12,12 @@ from scipy.spatial import cKDTree
 from coframe import geometry, metrics
 from coframe.baselines import icp
 from experiments import methods
-from experiments.methods import Method, Trial
+from experiments.claims import Claim, below_each, standing
 from experiments.models import available, scans
-from experiments.record import Record, below_each, record, table
+from experiments.record import Found, Record, Run, table
+from experiments.trials import Trial
 
 NAME = "multiview"
-NOTES = (
-    "The paper gives neither the shift of the disturbance nor the number of realisations, and of its start it says only "
-    "that it is a standard pair-wise ICP.",
-    "JRMPC-B under noise is within 20 % of the paper. It needs the advice that the paper gives in passing, variances that are "
-    "wide and fixed for long: with a third of the reach and 20 fixed iterations the errors were 1.46 and 3.11 degrees.",
-    "These two settings were chosen by the error on these same scans: nine pairs were tried on the bunny, two on the dragon, "
-    "one seed. With the first pair tried, JRMPC-B was not below MATrICP on the noisy dragon. So its rows show what the method "
-    "can do, not what a first guess gives; all other methods ran once, with their defaults. The reach of the ICP before it "
-    "was chosen among six to come near the paper's column.",
-    "With 25 dB on the dragon JRMPC-B has the best rotations, `register` by far the best surfaces: the published poses tell "
-    "rotations, the held-out residual tells how the whole, clean scans fit. See docs/accuracy.md on the dragon under noise.",
-    "MAICP is better than the paper's on the dragon and worse on the bunny, as the start is; MAICP and MATrICP suffer more "
-    "from noise than the paper's. The paper tells MAICP the pairs and the scan boundaries, which our code finds by itself.",
-)
 TITLE = "Multi-view registration: mean rotation error in degrees"
 NAMES = ("bunny", "dragon", "happy buddha")
 RAW = {"bunny": 3.45, "dragon": 7.28, "happy buddha": 10.77}  # mean angle of the disturbance, degrees: the paper's first column
@@ -41,9 +26,12 @@ NOISE_DB = 25.0
 REACH = 0.03  # of the extent: matches of the ICP that brings the scans near
 GATE = 0.015  # of the extent: what is farther apart is not the same surface
 SETTINGS = {
-    "paper": {"points": (2000, 5000), "components": 4000, "realisations": 1},
-    "toy": {"points": (250, 350), "components": 200, "realisations": 1},
+    "paper": {"points": (2000, 5000), "components": 4000},
+    "toy": {"points": (250, 350), "components": 200},
 }
+SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0,)}
+NOTES = ()
+KNOWN: dict[str, str] = {}
 FIRST = ["Raw-data", "Initialization"]
 PAPER = {
     None: {
@@ -77,6 +65,7 @@ class Problem:
     start: np.ndarray
 
 
+@cache
 def problem(name: str, size: str, seed: int, noise_db: float | None) -> Problem:
     """The paper's set-up. All clouds are drawn and disturbed alike with and without noise."""
     whole, truth = scans(name, size)
@@ -145,71 +134,56 @@ def on_scans(poses: np.ndarray, given: Problem, published: np.ndarray) -> np.nda
     return poses @ geometry.inverse(given.truth) @ published
 
 
-def poses_of(method: str, given: Problem, trials: dict[str, Trial]) -> np.ndarray:
-    """What a method found, or one of the two starts."""
-    starts = {"Raw-data": given.raw, "Initialization": given.start}
-    return starts[method] if method in starts else trials[method].poses
+def trial(run: Run, name: str, method: str, seed: int, noise_db: float | None) -> Trial:
+    """What a method, or one of the two starts, makes of a problem."""
+    given = problem(name, run.size, seed, noise_db)
+    if method in FIRST:
+        return Trial({"Raw-data": given.raw, "Initialization": given.start}[method], np.empty((0, *given.raw.shape)), np.nan)
+    solve = methods.joint(SETTINGS[run.size]["components"])[method]
+    key = f"{run.size}-{name}-{'clean' if noise_db is None else f'{noise_db:g}dB'}-{seed}-{method}".replace(" ", "_")
+    return run.store.get(key, lambda: solve(given.clouds, given.start, np.random.default_rng(seed)))
 
 
-@cache
-def solved(name: str, size: str, seed: int, noise_db: float | None) -> tuple[Problem, dict[str, Trial]]:
-    """A problem, and what each method makes of it. Kept, for the pictures of the same runs."""
-    given = problem(name, size, seed, noise_db)
-    contestants: dict[str, Method] = methods.joint(SETTINGS[size]["components"])
-    return given, {method: run(given.clouds, given.start, np.random.default_rng(seed)) for method, run in contestants.items()}
-
-
-def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
+def measure(run: Run) -> Found:
     """Every method on the same scans, clean and noisy."""
-    began, settings = time.perf_counter(), SETTINGS[size] | ({"realisations": realisations} if realisations else {})
-    names = available(NAMES, size)[: 1 if size == "toy" else None]
-    contestants = methods.joint(settings["components"])
-    tables, checks = [], []
-    for noise_db in (None, NOISE_DB):
-        rows: dict[str, list[float | None]] = {method: [] for method in [*FIRST, *contestants]}
-        gaps: dict[str, list[float | None]] = {method: [] for method in [*FIRST, *contestants]}
-        clock: dict[str, list[float]] = {method: [] for method in contestants}
-        for name in names:
-            whole, published = scans(name, size)
-            surfaces = [metrics.Surface.of(scan) for scan in whole]
-            runs = [solved(name, size, seed + k, noise_db) for k in range(settings["realisations"])]
-            for method in rows:
-                poses = [poses_of(method, given, trials) for given, trials in runs]
-                rows[method].append(
-                    float(np.mean([degrees(p, given.truth) for p, (given, _) in zip(poses, runs, strict=True)]))
-                )
-                full = [on_scans(p, given, published) for p, (given, _) in zip(poses, runs, strict=True)]
-                gaps[method].append(float(np.mean([residual(surfaces, each) for each in full])))
-            for method in contestants:
-                clock[method] += [trials[method].seconds for _, trials in runs]
-        title = "without added noise" if noise_db is None else "with 25 dB noise"
-        published_rows = PAPER[noise_db] if size == "paper" else {}
-        paper = {m: [v for n, v in zip(NAMES, row, strict=True) if n in names] for m, row in published_rows.items()}
-        seconds = {m: np.mean(each) for m, each in clock.items()}
-        each = table(f"Rotation error [deg] {title}", names, rows, paper=paper, seconds=seconds, digits=2)
-        tables += [each, table(f"Held-out residual [1e-3 of the extent] {title}", names, gaps, digits=3)]
-        rivals = ["MV-ICP", "MAICP"] if noise_db is None else ["MAICP", "MATrICP"]  # as the paper claims
-        checks += below_each(each, "JRMPC-B", [*rivals, "JRMPC-I"])
-        if noise_db is not None:
-            checks += below_each(each, "JRMPC-I", rivals)
-    missing = [name for name in NAMES if name not in names]
-    return record(
-        NAME,
-        TITLE,
-        size=size,
-        seed=seed,
-        realisations=settings["realisations"],
-        options={
-            "reach": REACH,
-            "gate": GATE,
-            "shift": SHIFT,
-            "raw_degrees": RAW,
-            "noise_db": NOISE_DB,
-            "fixed_variances": 20,
-            **settings,
-        },
-        began=began,
-        tables=tables,
-        checks=checks,
-        notes=[f"Not run, because the scans are not there: {', '.join(missing)}."] if missing and size == "paper" else [],
-    )
+    names = available(NAMES, run.size)[: 1 if run.toy else None]
+    tables = [each for noise_db in (None, NOISE_DB) for each in both_tables(run, names, noise_db)]
+    options = {"reach": REACH, "gate": GATE, "shift": SHIFT, "raw_degrees": RAW, "noise_db": NOISE_DB}
+    options |= {"fixed_variances": methods.FIXED, "held": methods.HELD, **SETTINGS[run.size]}
+    return Found(tables, options, missing=[] if run.toy else [name for name in NAMES if name not in names])
+
+
+def both_tables(run: Run, names: Sequence[str], noise_db: float | None) -> list[Record]:
+    """Rotation errors and held-out residuals, a column for each object."""
+    contestants = list(methods.joint(SETTINGS[run.size]["components"]))
+    turns: dict[str, list[list[float]]] = {method: [] for method in [*FIRST, *contestants]}
+    gaps: dict[str, list[list[float]]] = {method: [] for method in [*FIRST, *contestants]}
+    clock: dict[str, list[float]] = {method: [] for method in contestants}
+    for name in names:
+        whole, published = scans(name, run.size)
+        surfaces = [metrics.Surface.of(scan) for scan in whole]
+        given = [problem(name, run.size, seed, noise_db) for seed in run.seeds]
+        for method in turns:
+            found = [trial(run, name, method, seed, noise_db) for seed in run.seeds]
+            both = list(zip(found, given, strict=True))
+            turns[method].append([degrees(each.poses, problem.truth) for each, problem in both])
+            gaps[method].append([residual(surfaces, on_scans(each.poses, problem, published)) for each, problem in both])
+            if method in clock:
+                clock[method] += [each.seconds for each in found]
+    title = "without added noise" if noise_db is None else "with 25 dB noise"
+    rows = {} if run.toy else PAPER[noise_db]
+    paper = {m: [v for n, v in zip(NAMES, row, strict=True) if n in names] for m, row in rows.items()}
+    seconds = {method: np.mean(each) for method, each in clock.items()}
+    return [
+        table(f"Rotation error [deg] {title}", names, turns, paper=paper, seconds=seconds, digits=2),
+        table(f"Held-out residual [1e-3 of the extent] {title}", names, gaps, digits=3),
+    ]
+
+
+def claims(record: Record) -> list[Claim]:
+    """The paper's order: with noise, both forms of JRMPC below motion averaging."""
+    clean, _, noisy, _ = record["tables"]
+    found = below_each(clean, "JRMPC-B", ["MV-ICP", "MAICP", "JRMPC-I"])
+    found += below_each(noisy, "JRMPC-B", ["MAICP", "MATrICP", "JRMPC-I"])
+    found += below_each(noisy, "JRMPC-I", ["MAICP", "MATrICP"])
+    return found + standing(record["tables"])
