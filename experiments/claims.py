@@ -4,7 +4,7 @@
 A claim must hold, unless it is among the known disagreements of its experiment, each of which has a reason; then it must not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,6 +126,10 @@ def near(table: Record) -> list[Claim]:
     return [Claim(f"{table['title']}: every figure within 20 % of the paper's", not far, "; ".join(far))] if both else []
 
 
-def mean_of(table: Record) -> Mapping[str, dict[str, float | None]]:
-    """Our figures by method and column."""
-    return {row["method"]: dict(zip(table["columns"], row["ours"], strict=True)) for row in table["rows"] if row["ours"]}
+def mean_of(table: Record) -> dict[str, dict[str, float]]:
+    """Our figures by method and column; those that could not be taken are left out."""
+    return {
+        row["method"]: {name: value for name, value in zip(table["columns"], row["ours"], strict=True) if value is not None}
+        for row in table["rows"]
+        if row["ours"]
+    }

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
@@ -25,7 +26,7 @@ SHIFT = 0.02  # of the object's extent, at most, along each axis: the paper give
 NOISE_DB = 25.0
 REACH = 0.03  # of the extent: matches of the ICP that brings the scans near
 GATE = 0.015  # of the extent: what is farther apart is not the same surface
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"points": (2000, 5000), "components": 4000},
     "toy": {"points": (250, 350), "components": 200},
 }
@@ -173,7 +174,7 @@ def both_tables(run: Run, names: Sequence[str], noise_db: float | None) -> list[
     title = "without added noise" if noise_db is None else "with 25 dB noise"
     rows = {} if run.toy else PAPER[noise_db]
     paper = {m: [v for n, v in zip(NAMES, row, strict=True) if n in names] for m, row in rows.items()}
-    seconds = {method: np.mean(each) for method, each in clock.items()}
+    seconds = {method: float(np.mean(each)) for method, each in clock.items()}
     return [
         table(f"Rotation error [deg] {title}", names, turns, paper=paper, seconds=seconds, digits=2),
         table(f"Held-out residual [1e-3 of the extent] {title}", names, gaps, digits=3),

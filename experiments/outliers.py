@@ -41,7 +41,7 @@ def measure(run: Run) -> Found:
             [f"{percent} %" for percent in percents],
             {"start": [found[name, percent].start(log_rmse) for percent in percents]}
             | {m: [found[name, percent].over(log_rmse)[m] for percent in percents] for m in PAIRWISE},
-            seconds={m: np.mean([found[name, percent].seconds()[m] for percent in percents]) for m in PAIRWISE},
+            seconds={m: float(np.mean([found[name, percent].seconds()[m] for percent in percents])) for m in PAIRWISE},
         )
         for name in names
     ]

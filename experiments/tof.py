@@ -56,7 +56,7 @@ def measure(run: Run) -> Found:
     surfaces = [metrics.Surface.of(cloud) for cloud in whole]
     trials = [solved(run, whole, seed) for seed in run.seeds]
     rows = {name: [[residual(surfaces, each[name].poses, GATE) for each in trials]] for name in trials[0]}
-    seconds = {name: np.mean([each[name].seconds for each in trials]) for name in trials[0]}
+    seconds = {name: float(np.mean([each[name].seconds for each in trials])) for name in trials[0]}
     kept = {
         name: [[float(np.concatenate(each[name].full.inliers()).mean()) for each in trials]] for name in ("JRMPC-B", "register")
     }
