@@ -64,7 +64,13 @@ def batch_from_rough(
     """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a few, fixed for a while."""
     means = start_means.sampled(clouds, start, components, rng)
     variance = few_points(clouds, start, means)
-    given: dict[str, Any] = {"variances": variance, "poses": start, "iterations": iterations, "fixed_variances": fixed, "epsilon": epsilon}
+    given: dict[str, Any] = {
+        "variances": variance,
+        "poses": start,
+        "iterations": iterations,
+        "fixed_variances": fixed,
+        "epsilon": epsilon,
+    }
     return trial(lambda: coframe.paper.batch(clouds, means, **given))
 
 
