@@ -27,36 +27,37 @@ PAPER = {
     "JRMPC-I": (0.047, 0.034),
 }
 TOY_FRAMES = 12
-Tracker = Callable[[Any, int], Trajectory]
+Opened = Callable[[int], Any]  # every so many rows and columns of the images -> frames
+Tracker = Callable[[Opened, int], Trajectory]
 
 
-def tracked(source: Any, seed: int) -> Trajectory:
+def tracked(opened: Opened, seed: int) -> Trajectory:
     """`coframe.track`, no option but the seed; lost frames left out."""
-    return coframe.track(source, options=coframe.TrackOptions(seed=seed)).found()
+    return coframe.track(opened(4), options=coframe.TrackOptions(seed=seed)).found()
 
 
-def published(source: Any, seed: int) -> Trajectory:
+def published(opened: Opened, seed: int) -> Trajectory:
     """The paper's scheme with a quarter of its points and components: all of them take an hour of two cores."""
     whole = coframe.PublishedOptions(seed=seed)
     quarter = {name: getattr(whole, name) // 4 for name in ("front_components", "back_components")}
-    return coframe.track_published(source, options=replace(whole, downsampling=4 * whole.downsampling, **quarter))
+    return coframe.track_published(opened(1), options=replace(whole, downsampling=4 * whole.downsampling, **quarter))
 
 
 OURS, THEIRS = "coframe.track", "coframe.track_published, a quarter of the points"
 TRACKERS: dict[str, Tracker] = {OURS: tracked, THEIRS: published}
 
 
-def sequence(name: str, size: str) -> tuple[Any, Trajectory]:
+def sequence(name: str, size: str) -> tuple[Opened, Trajectory]:
     """The frames and the true path; at toy size, views of a body that the sensor goes around."""
     if size == "toy":
         scene = simulate.scene(
             TOY_FRAMES, 800, degrees=30.0, noise_db=45.0, motion_degrees=3.0, motion_shift=0.01, rng=np.random.default_rng(0)
         )
         source = frames.from_arrays(scene.clouds)
-        return source, Trajectory(source.times, scene.poses)
+        return lambda step: source, Trajectory(source.times, scene.poses)
     data = datasets.load(SEQUENCES[name])
     assert data.trajectory is not None
-    return coframe.open_frames(data.folder), trajectory.read_tum(data.trajectory)
+    return lambda step: coframe.open_frames(data.folder, step=step), trajectory.read_tum(data.trajectory)
 
 
 def measure(run: Run) -> Found:
@@ -67,10 +68,10 @@ def measure(run: Run) -> Found:
     rates: dict[str, list[float]] = {method: [] for method in TRACKERS}
     paths: dict[str, dict[str, Trajectory]] = {}
     for name in names:
-        source, truth = sequence(name, run.size)
+        opened, truth = sequence(name, run.size)
         paths[name] = {"true": truth}
         for method, track in TRACKERS.items():
-            path, seconds = timed(lambda track=track, source=source: track(source, run.seeds[0]))
+            path, seconds = timed(lambda track=track, opened=opened: track(opened, run.seeds[0]))
             errors[method].append(trajectory.absolute_errors(path, truth).rmse)
             clock[method].append(seconds)
             rates[method].append(len(path) / seconds)
