@@ -26,8 +26,26 @@ SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0,)}
 NOISE_DB = 20.0
 METHODS = ("ICP", "GMMReg", "CPD / ECMPR", "JRMPC-B", "register")  # for two sets, all forms of ICP are one
 ACCEPTED = 0.3  # RMSE of a rotation that is off by 12 degrees: the basin is where a method stays below
-NOTES = ()
-KNOWN: dict[str, str] = {}
+NOTES = (
+    "The paper shows these as curves without figures, over 50 realisations.",
+    "Where every method fails (90 degrees, and 60 on the armadillo), the order of the errors says nothing.",
+)
+BEST = "register at or below every other method in every column"
+LEVEL = (
+    "Where they succeed, all are at 0.01 to 0.03, a degree or less, and the order changes from column to column; where all "
+    "fail, it says "
+    "nothing. What counts is the width of the basin, which is claimed above."
+)
+KNOWN = {
+    "lucy, noise and outliers: JRMPC-B has the widest basin of the paper's methods": "It fails at -60 degrees, where GMMReg "
+    "and CPD do "
+    "not: a single failure decides, with so few realisations.",
+    **{
+        f"{name}, noise{outliers}: mean RMSE: {BEST}": LEVEL
+        for name in ("lucy", "armadillo")
+        for outliers in ("", " and outliers")
+    },
+}
 
 
 def measure(run: Run) -> Found:

@@ -80,7 +80,7 @@ def better(table: Record, other: Record, method: Record, column: str) -> str | N
     if theirs is None or ours is None or theirs >= ours:
         return None
     differences = np.subtract(method["each"][c], other["each"][c])
-    error = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    error = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 2 else 0.0
     scatter = f", {differences.mean() / error:.1f} s.e." if error > 0 else ""
     return f"{other['method']} {theirs:.{digits}f} < {ours:.{digits}f} in {column}{scatter}"
 

@@ -16,7 +16,10 @@ from experiments.record import Found, Record, Run, table, timed
 
 NAME = "desk"
 SEEDS = {"paper": (0,), "toy": (0,)}
-KNOWN: dict[str, str] = {}
+KNOWN = {
+    "fr1/desk: coframe.track_published near the paper's JRMPC-I": "We do not reach the paper's figure with its scheme; what "
+    "was tried is in docs/sequences.md. The paper does not say how groups of frames start."
+}
 NOTES = ("The three methods above JRMPC-I use colour as well, and key frames only; the paper says so too.",)
 TITLE = "Depth sequences: RMSE of the translation [m]"
 SEQUENCES = {"fr1/desk": "freiburg1 desk", "fr2/desk": "freiburg2 desk"}
@@ -89,18 +92,17 @@ def measure(run: Run) -> Found:
 
 def claims(record: Record) -> list[Claim]:
     """Ours and the paper's scheme beside the paper's figure for JRMPC-I."""
+    if record["size"] == "toy":
+        return standing(record["tables"])
     rows = mean_of(record["tables"][0])
     found = []
     for name, theirs in zip(SEQUENCES, PAPER["JRMPC-I"], strict=True):
-        if name in rows[OURS] and record["size"] == "paper":
-            ours, scheme = rows[OURS][name], rows[THEIRS][name]
+        if name in rows[OURS]:
+            ours, scheme = rows[OURS][name], rows.get(THEIRS, {}).get(name, float("inf"))
+            detail = "not run" if THEIRS not in rows else f"{scheme:.3f} and {theirs}"
             found += [
                 Claim(f"{name}: coframe.track below the paper's JRMPC-I", ours < theirs, f"{ours:.4f} and {theirs}"),
-                Claim(
-                    f"{name}: coframe.track_published within 20 % of the paper's JRMPC-I",
-                    scheme <= (1 + NEAR) * theirs,
-                    f"{scheme:.3f} and {theirs}",
-                ),
+                Claim(f"{name}: coframe.track_published near the paper's JRMPC-I", scheme <= (1 + NEAR) * theirs, detail),
             ]
     return found + standing(record["tables"])
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Table: rotation error of the mappings between sets that no method estimates directly. 30 % outliers."""
 
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -19,6 +20,8 @@ MODELS_OF = {"paper": MODELS, "toy": MODELS[:1]}
 SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0, 1)}
 NOISE_DB, OUTLIERS = 10.0, 0.3
 LEVELS_DB = (10.0, 15.0, 20.0)  # the paper's, as noise of each coordinate; as noise of all three together (14.8); as amplitude
+SHOWN_DB = (10.0, 20.0)  # with a table for each model
+TOGETHER = "Mean of both mappings and all models"
 DISTANCE = "Factor between our figures and the paper's (10 dB)"
 COLUMNS = ["V2 to V3", "V3 to V4", "standard deviation"]
 RIVALS = ["ICP", "GMMReg", "CPD / ECMPR", "SimReg"]
@@ -45,16 +48,50 @@ PAPER = {  # V2 to V3, V3 to V4, standard deviation
         "JRMPC-B": (0.147, 0.147, 0.000),
     },
 }
-NOTES = ()
-KNOWN: dict[str, str] = {}
+NOTES = (
+    "The paper's text says 20 % outliers where the caption of the table says 30 %; these are with 30 %.",
+    "The row `start` is the error of poses that turn nothing: a turn by 10 degrees is 0.247.",
+    "seqICP estimates these two mappings directly, and is in no row of the paper's table.",
+    "Which noise is the paper's 10 dB? If the noise of a coordinate has a tenth of the coordinates' variance, 10 dB of ours; "
+    "if that is the noise of all three together, 14.8; if the deviations are meant, 20. By the factors between our figures "
+    "and the paper's, the first fits best for every method but ICP, which no level explains. So the table is of the "
+    "paper's protocol, and the much cleaner views that come with the authors' program (experiment `noise`) are not those of "
+    "its table.",
+    "A single figure scatters by 0.02 to 0.15 over realisations. The paper has 100 of them.",
+)
+CHANCE = (
+    "Single figures scatter by a third over realisations, and most of these differences are within that. In the mean over "
+    "models and mappings, GMMReg and CPD are within 20 % of the paper. ICP and SimReg, which match every point with the "
+    "nearest one, outliers included, are better than the paper's: they depend on how far the outliers lie, and the paper "
+    "gives no radius. JRMPC-B is worse on the bunny only, where no method gets far from `start`; on lucy and armadillo it is "
+    "near the paper's."
+)
+NO_SURFACE = (
+    "At 10 dB the noise is as wide as the limbs: no surface is left for the thin components of `register`, and round, wide "
+    "ones do as well or better. At 15 dB and less noise it has the lowest mean error."
+)
+SYMMETRIC = "The difference of two errors that scatter by more than the difference."
+ONE_COLUMN = (
+    "The lowest mean error over models and mappings, but not in every single column; within the scatter of the realisations."
+)
+BEST = "register at or below every other method in every column"
+KNOWN = {
+    f"{TOGETHER}: JRMPC-B below GMMReg at 20 dB": "Wide kernels again, on the bunny most of all; not the paper's noise.",
+    f"{TOGETHER}: {BEST}": NO_SURFACE,
+    f"{TOGETHER}: every figure within 20 % of the paper's": CHANCE,
+    **{f"{name}, 10 dB: JRMPC-B has the most symmetric solution": SYMMETRIC for name in MODELS},
+    **{f"{name}, 10 dB: {BEST}": NO_SURFACE for name in MODELS},
+    **{f"{name}, 20 dB: {BEST}": ONE_COLUMN for name in MODELS},
+    **{f"{name}, 10 dB: every figure within 20 % of the paper's": CHANCE for name in MODELS},
+}
 
 
 def measure(run: Run) -> Found:
     """Every method on the same views, at the paper's noise and at less."""
     levels = LEVELS_DB[:1] if run.toy else LEVELS_DB
-    tables = [mappings(run, name, noise_db) for noise_db, name in product(levels, MODELS_OF[run.size])]
-    if not run.toy:
-        tables.append(distance(tables))
+    found = {level: [mappings(run, name, level) for name in MODELS_OF[run.size]] for level in levels}
+    tables = [together(found, None if run.toy else PAPER)] + ([] if run.toy else [distance(found)])
+    tables += [each for level in levels if level in SHOWN_DB for each in found[level]]
     return Found(tables, {"snr_db": levels, "outliers": OUTLIERS, "degrees": FOUR, "iterations": ITERATIONS})
 
 
@@ -69,26 +106,43 @@ def mappings(run: Run, name: str, noise_db: float) -> Record:
     return table(f"{name}, {noise_db:.0f} dB", COLUMNS, rows, paper=paper, seconds=found.seconds())
 
 
-def distance(tables: list[Record]) -> Record:
+def together(found: Mapping[float, Sequence[Record]], paper: Mapping[str, Mapping[str, Sequence[float]]] | None) -> Record:
+    """The mean over models and mappings, a column for each level of noise; the paper has the first."""
+    rows = {
+        method: [np.mean([both(each, method) for each in tables], axis=0) for tables in found.values()] for method in PAIRWISE
+    }
+    theirs = {
+        method: [float(np.mean([each[method][:2] for each in paper.values()])), *[None] * (len(found) - 1)]
+        for method in ([*RIVALS, "JRMPC-B"] if paper else [])
+    }
+    return table(TOGETHER, [f"{level:.0f} dB" for level in found], rows, paper=theirs)
+
+
+def both(each: Record, method: str) -> list[float]:
+    """The mean of the two mappings, for each realisation."""
+    (row,) = [row for row in each["rows"] if row["method"] == method]
+    return np.mean(row["each"][:2], axis=0).tolist()
+
+
+def distance(found: Mapping[float, Sequence[Record]]) -> Record:
     """How far our figures at each level are from the paper's at its 10 dB: the factor, as a mean over models and mappings."""
     factors: dict[str, list[float]] = {method: [] for method in [*RIVALS, "JRMPC-B"]}
-    for level, method in product(LEVELS_DB, factors):
+    for tables, method in product(found.values(), factors):
         ratios = [
             ours / theirs
-            for each in tables
-            for name in PAPER
-            if each["title"] == f"{name}, {level:.0f} dB"
+            for name, each in zip(PAPER, tables, strict=True)
             for ours, theirs in zip(list(mean_of(each)[method].values())[:2], PAPER[name][method][:2], strict=True)
         ]
         factors[method].append(float(np.exp(np.mean(np.abs(np.log(ratios))))))
-    return table(DISTANCE, [f"{level:.0f} dB" for level in LEVELS_DB], factors, digits=2, errors=False)
+    return table(DISTANCE, [f"{level:.0f} dB" for level in found], factors, digits=2, errors=False)
 
 
 def claims(record: Record) -> list[Claim]:
     """The lowest errors of the paper's methods, and the most symmetric ones."""
-    found = []
-    for each in (each for each in record["tables"] if each["errors"]):
-        found += below_each(each, "JRMPC-B", RIVALS, " in both mappings", COLUMNS[:2])
+    found, first = [], record["tables"][0]
+    for level in (level for level in SHOWN_DB if f"{level:.0f} dB" in first["columns"]):
+        found += below_each(first, "JRMPC-B", RIVALS, f" at {level:.0f} dB", [f"{level:.0f} dB"])
+    for each in (each for each in record["tables"] if "standard deviation" in each["columns"]):
         found.append(below(each, "JRMPC-B", RIVALS, f"{each['title']}: JRMPC-B has the most symmetric solution", COLUMNS[2:]))
     return found + standing(record["tables"])
 

@@ -22,7 +22,11 @@ SETTINGS = {
     "toy": {"components": 60, "points": 300, "iterations": 30},
 }
 SEEDS = {"paper": (0,), "toy": (0,)}
-KNOWN: dict[str, str] = {}
+KNOWN = {
+    "JRMPC-B registers better than the others do": "By the residual it is better than seqICP and MV-ICP, and 4 % behind "
+    "MAICP and MATrICP. With K = 450 for 50,000 points a component is a patch of some centimetres, wider than the residual "
+    "that is left. The paper judges by eye, and our MAICP is given all pairs that overlap."
+}
 GATE = 0.03  # of the extent: the camera's noise is a hundredth of it
 SHOWN = 6000  # points of a picture
 

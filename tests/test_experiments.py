@@ -125,9 +125,9 @@ def test_claims_name_what_stands_against_them(module):
     assert claims.below(table, "JRMPC-B", ["ICP"], "x", ["a"]).holds
     claim = claims.below(table, "JRMPC-B", ["ICP"], "x")
     assert (claim.holds, claim.detail) == (False, "ICP 0.100 < 0.300 in b")
-    rows["JRMPC-B"][1] = [0.2, 0.6]  # differences of 0.2 and 0.4: a mean of 0.3, a standard error of 0.1
+    rows |= {"ICP": [0.5, [0.0, 0.1, 0.2]], "JRMPC-B": [0.2, [0.1, 0.4, 0.7]]}  # a difference of 0.3, a standard error of 0.115
     claim = claims.below(record.table("t", ["a", "b"], rows), "JRMPC-B", ["ICP"], "x")
-    assert claim.detail == "ICP 0.100 < 0.400 in b, 3.0 s.e."
+    assert claim.detail == "ICP 0.100 < 0.400 in b, 2.6 s.e."
     assert claims.below(table, "JRMPC-B", ["CPD"], "x").detail == "CPD was not run"
     best, near = claims.standing([table])
     assert best.holds  # the start is no method
