@@ -33,13 +33,11 @@ NOTES = (
 BEST = "register at or below every other method in every column"
 LEVEL = (
     "Where they succeed, all are at 0.01 to 0.03, a degree or less, and the order changes from column to column; where all "
-    "fail, it says "
-    "nothing. What counts is the width of the basin, which is claimed above."
+    "fail, it says nothing. What counts is the width of the basin, which is claimed above."
 )
 KNOWN = {
     "lucy, noise and outliers: JRMPC-B has the widest basin of the paper's methods": "It fails at -60 degrees, where GMMReg "
-    "and CPD do "
-    "not: a single failure decides, with so few realisations.",
+    "and CPD do not: a single failure decides, with so few realisations.",
     **{
         f"{name}, noise{outliers}: mean RMSE: {BEST}": LEVEL
         for name in ("lucy", "armadillo")
@@ -95,4 +93,4 @@ def draw(figure: Any, tables: list[Record]) -> None:
             method = row["method"]
             axes.plot(angles, row["ours"], color=COLOURS[method], marker=MARKERS[method], label=method)
         axes.set(title=each["title"].split(":")[0], xlabel="angle [deg]", ylabel="RMSE")
-    axes.legend(fontsize="small")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(METHODS), fontsize="small")

@@ -54,9 +54,9 @@ NOTES = (
     "seqICP estimates these two mappings directly, and is in no row of the paper's table.",
     "Which noise is the paper's 10 dB? If the noise of a coordinate has a tenth of the coordinates' variance, 10 dB of ours; "
     "if that is the noise of all three together, 14.8; if the deviations are meant, 20. By the factors between our figures "
-    "and the paper's, the first fits best for every method but ICP, which no level explains. So the table is of the "
-    "paper's protocol, and the much cleaner views that come with the authors' program (experiment `noise`) are not those of "
-    "its table.",
+    "and the paper's, the first fits best for every method but ICP, which no level explains. So the table is of the paper's "
+    "protocol, and the much cleaner views that come with the authors' program (experiment `noise`) are not those of its "
+    "table.",
     "A single figure scatters by 0.02 to 0.15 over realisations. The paper has 100 of them.",
 )
 CHANCE = (

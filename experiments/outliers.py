@@ -128,4 +128,4 @@ def draw(figure: Any, tables: list[Record], curves: Record) -> None:
                 column[1].plot(range(1, len(learnt[method]) + 1), learnt[method], color=COLOURS[method])
         column[0].set(title=name, xlabel="outliers [%]", ylabel="log-RMSE")
         column[1].set(xlabel="iteration", ylabel="log-RMSE")
-    axes[0, 0].legend(fontsize="small")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS), fontsize="small")
