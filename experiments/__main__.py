@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("names", nargs="+", choices=[*EXPERIMENTS, "all", "report"], metavar="NAME")
     parser.add_argument("--size", choices=("paper", "toy"), default="paper")
-    parser.add_argument("--seeds", type=seeds, help="one for each realisation: 0-4, or 0,2,5; default: as in RESULTS.md")
+    parser.add_argument("--seeds", type=seeds, help="one for each realisation: 0-4, or 0,2,5; default: 0-4 or 0")
     parser.add_argument("--output", type=Path, help="folder for JSON and pictures; default: experiments/results, toys: none")
     parser.add_argument("--keep", type=Path, help="folder for trials: an interrupted run goes on from them")
     options = parser.parse_args(arguments)
