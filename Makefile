@@ -15,6 +15,7 @@ test: .venv/installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile
 
 # Damaged files for every reader and odd problems for register; hours, and less with e.g. RUNS=1000 PROBLEMS=100.
+# Counts are kept in fuzz/counts.json: `python -m fuzz --resume --seconds 60` runs a slice of what is missing.
 RUNS ?= 100000
 PROBLEMS ?= 10000
 fuzz: .venv/installed-dev

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import coframe
-from coframe import classify, geometry, schedule, simulate, sweeps
+from coframe import classify, coupled, geometry, schedule, simulate, sweeps
 from coframe.classify import View
 from coframe.clouds import Frames, Summary
 from coframe.cluster import There
@@ -31,6 +32,7 @@ from coframe.source import Loaded, Source
 from coframe.start import features
 
 FLOOR = 1e-7
+DENSE = 1000  # clouds up to which the dense system is solved for comparison
 TURNS = 20  # iterations that are averaged over
 
 
@@ -129,17 +131,29 @@ def prepared(clouds: list[np.ndarray], poses: np.ndarray, K: int, points: int) -
     return drawn.things, inner, mixture
 
 
-def joint_step(K: int, clouds: int) -> float:
-    """Seconds of the M-step, on one thread, of clouds that each see a quarter of the components."""
+def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> float:
+    """Seconds of the M-step, on one thread, of clouds that each see a share of the components."""
     rng = np.random.default_rng(0)
-    mass = rng.random((clouds, K)) * (rng.random((clouds, K)) < 0.25) * 10
+    mass = rng.random((clouds, K)) * (rng.random((clouds, K)) < share) * 10
     first = rng.normal(size=(clouds, K, 3)) * 1e-3 * mass[..., None]
     second = np.eye(3) * 1e-4 * mass[..., None, None]
     means = rng.uniform(-0.5, 0.5, (K, 3))
     moments = coframe.Moments(means, mass, first, second, mass.sum(1) + 1)
     weights = np.full(K, 0.97 / K)
     mixture = coframe.Mixture(means, np.tile(1e-4 * np.eye(3), (K, 1, 1)), weights, 1.0, np.tile(weights, (clouds, 1)))
-    return busy(lambda: Step(FLOOR)(moments, geometry.identity(clouds, 3), mixture, 1.0), 2)
+    with mock.patch.object(coupled, "pays", return_value=not dense):
+        return busy(lambda: Step(FLOOR)(moments, geometry.identity(clouds, 3), mixture, 1.0), 2)
+
+
+def joint_steps(K: int, counts: list[int]) -> dict[int, dict[str, float]]:
+    """Milliseconds of the M-step, by the number of clouds: dense, and through the model with two shares of components seen."""
+    found = {}
+    for count in counts:
+        found[count] = {f"{share:.0%}": 1e3 * joint_step(K, count, share) for share in (0.05, 0.5)}
+        if count <= DENSE:
+            found[count]["dense"] = 1e3 * joint_step(K, count, 0.5, dense=True)
+        print(count, found[count], flush=True)
+    return found
 
 
 def per_point(cloud: np.ndarray, mixture: Any, pose: np.ndarray) -> dict[str, float]:
@@ -159,8 +173,8 @@ def main() -> None:
     parser.add_argument("--clouds", type=int, default=16)
     parser.add_argument("--points", type=int, default=3000)
     parser.add_argument("--components", type=int, default=1000)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--joint", type=int, nargs="+", default=[50, 100, 200, 400])
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--joint", type=int, nargs="*", default=[50, 100, 200, 400, 600, 1000, 3000])
     parser.add_argument("--output", type=Path, default=Path("results/cluster.json"))
     arguments = parser.parse_args()
     M, K = arguments.clouds, arguments.components
@@ -184,7 +198,7 @@ def main() -> None:
             "ns_per_point": 1e9 * alone / total,
             "ns_per_pair": 1e9 * alone / here.pairs,
             "all_points_ns": per_point(np.tile(scene.clouds[0], (30, 1)), mixture, poses[0]),
-            "joint_ms": {count: 1e3 * joint_step(K, count) for count in arguments.joint},
+            "joint_ms": joint_steps(K, arguments.joint),
             "model_bytes": model_bytes(M, K, seen),
             "runs": {},
         }

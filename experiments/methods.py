@@ -3,8 +3,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -12,41 +12,17 @@ from scipy.spatial import cKDTree
 import coframe
 from coframe import geometry
 from coframe.baselines import METHODS
-from coframe.result import Registration
 from coframe.start import means as start_means
 from coframe.start import poses as start_poses
 from coframe.start import scale as start_scale
+from experiments.trials import Trial, trial
 
-Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], "Trial"]
+Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], Trial]
 
 ITERATIONS = 100  # of every method in the paper's first experiments
 SHARE = 0.6  # K over the mean cardinality, in the same
 HELD = 3.0  # times N / K: the points within reach of a component when the clouds are roughly aligned
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One run of a method."""
-
-    result: Registration
-    seconds: float  # of the iterations
-
-    @property
-    def poses(self) -> np.ndarray:
-        """(M, 4, 4)"""
-        return self.result.poses
-
-    @property
-    def history(self) -> list[np.ndarray]:
-        """The poses after each iteration."""
-        return [step.poses for step in self.result.history]
-
-
-def trial(run: Callable[[], Registration]) -> Trial:
-    """Run and take the time."""
-    began = time.perf_counter()
-    result = run()
-    return Trial(result, time.perf_counter() - began)
+FIXED = 50  # iterations with fixed variances, half of all
 
 
 def centred(clouds: Sequence[np.ndarray]) -> np.ndarray:
@@ -82,13 +58,19 @@ def batch_from_rough(
     *,
     components: int,
     iterations: int = ITERATIONS,
-    fixed: int = 60,
+    fixed: int = FIXED,
     epsilon: float = 1e-6,
 ) -> Trial:
     """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a few, fixed for a while."""
     means = start_means.sampled(clouds, start, components, rng)
     variance = few_points(clouds, start, means)
-    given = {"variances": variance, "poses": start, "iterations": iterations, "fixed_variances": fixed, "epsilon": epsilon}
+    given: dict[str, Any] = {
+        "variances": variance,
+        "poses": start,
+        "iterations": iterations,
+        "fixed_variances": fixed,
+        "epsilon": epsilon,
+    }
     return trial(lambda: coframe.paper.batch(clouds, means, **given))
 
 
@@ -113,7 +95,7 @@ def baseline(name: str, iterations: int = ITERATIONS) -> Method:
         began, ended = time.perf_counter(), []
         watch = lambda step: ended.append(time.perf_counter())  # noqa: E731
         result = METHODS[name](clouds, start, iterations=iterations, on_iteration=watch)
-        return Trial(result, (ended or [time.perf_counter()])[-1] - began)
+        return Trial.of(result, (ended or [time.perf_counter()])[-1] - began)
 
     return run
 

@@ -1,73 +1,119 @@
 # SPDX-License-Identifier: MIT
-"""What a run of an experiment leaves behind: options, seed, versions, tables beside the paper's, and claims with their fate."""
+"""What a run of an experiment is given and what it leaves behind: options, seeds, versions, and tables beside the paper's."""
 
 import os
 import platform
 import re
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from experiments.trials import Store
+
 Record = dict[str, Any]
-OURS = ("register", "coframe.track")  # what is measured against all others
-STARTS = ("start", "Raw-data", "Initialization")  # rows that are no method
-NEAR = 0.2  # of the paper's figure: how far a reproduced one may be off
+ROOT = Path(__file__).resolve().parents[1]
 
 
-def record(
-    name: str,
-    title: str,
-    *,
-    size: str,
-    seed: int,
-    realisations: int,
-    options: Mapping[str, Any],
-    began: float,
-    tables: Sequence[Record] = (),
-    checks: Sequence[Record] = (),
-    figures: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    curves: Mapping[str, Any] | None = None,
-) -> Record:
-    """One run. `began` is the `time.perf_counter()` of its start; `figures` are files, `curves` what they show."""
+@dataclass(frozen=True)
+class Run:
+    """What an experiment is told."""
+
+    size: str  # "paper" or "toy"
+    seeds: tuple[int, ...]  # one for each realisation
+    folder: Path | None = None  # for pictures; without one, none are drawn
+    store: Store = field(default_factory=Store)  # of trials, shared by experiments that ask for the same ones
+
+    @property
+    def toy(self) -> bool:
+        """Small enough for a test."""
+        return self.size == "toy"
+
+    def figure(self, name: str, draw: Callable[[Any], None], *, width: float, height: float) -> list[str]:
+        """Draw on a Matplotlib figure of so many inches and save it."""
+        return figure_file(self.folder, name, draw, width=width, height=height)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an experiment measures."""
+
+    tables: Sequence[Record]
+    options: Mapping[str, Any]
+    figures: Sequence[str] = ()  # files
+    curves: Mapping[str, Any] = field(default_factory=dict)  # what they show, where no table does
+    missing: Sequence[str] = ()  # data sets that are not there
+
+
+class Experiment(Protocol):
+    """A file of this folder."""
+
+    NAME: str
+    TITLE: str
+    SEEDS: Mapping[str, tuple[int, ...]]  # by size
+    NOTES: Sequence[str]
+    KNOWN: Mapping[str, str]  # claims of the paper, or about ours, that our runs do not bear out, and why
+    measure: Callable[[Run], Found]
+    claims: Callable[[Record], Sequence[Any]]  # of what was recorded, so that it can be judged again without a run
+
+
+def run(experiment: Experiment, given: Run) -> Record:
+    """Measure, and write down with what and on what."""
+    began, before = time.perf_counter(), given.store.seconds
+    found = experiment.measure(given)
     return {
-        "name": name,
-        "title": title,
-        "size": size,
-        "seed": seed,
-        "realisations": realisations,
-        "options": dict(options),
-        "seconds": round(time.perf_counter() - began, 1),
-        "tables": list(tables),
-        "checks": [*checks, *(check for each in tables for check in standing(each))],
-        "figures": list(figures),
-        "notes": list(notes),
-        "curves": dict(curves or {}),
+        "name": experiment.NAME,
+        "title": experiment.TITLE,
+        "size": given.size,
+        "seeds": list(given.seeds),
+        "options": dict(found.options),
+        "seconds": round(time.perf_counter() - began + given.store.seconds - before, 1),  # and of trials of an earlier start
+        "tables": list(found.tables),
+        "figures": list(found.figures),
+        "curves": dict(found.curves),
+        "missing": list(found.missing),
+        "code": code(),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("coframe", "numpy", "scipy", "numba")},
         "machine": {
             "cores": os.cpu_count(),
             "processor": _processor(),
-            "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+            "load": round(os.getloadavg()[1], 1) if hasattr(os, "getloadavg") else None,
         },
     }
+
+
+def code() -> str:
+    """The last commit that changed the library; a plus says that there are changes since."""
+    git = ("git", "-C", str(ROOT))
+    try:
+        last = subprocess.run([*git, "log", "-1", "--format=%h", "--", "src"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return last.stdout.strip() + "+" * bool(changed.stdout.strip())
 
 
 def table(
     title: str,
     columns: Sequence[str],
-    rows: Mapping[str, Sequence[float | None]],
+    rows: Mapping[str, Sequence[Any]],
     *,
     paper: Mapping[str, Sequence[float | None]] | None = None,
     seconds: Mapping[str, float] | None = None,
     digits: int = 3,
     errors: bool = True,
 ) -> Record:
-    """A row for each method: our figures, the paper's, and how long a call took. `errors`: the smaller the better."""
+    """A row for each method, with our figures, the paper's, and how long a call took.
+
+    Each cell is a number, or one for each realisation. `errors`: the smaller the better.
+    """
     paper, seconds = paper or {}, seconds or {}
+    cells = {name: [np.atleast_1d(np.asarray(cell, float)) for cell in row] for name, row in rows.items()}
     return {
         "title": title,
         "columns": list(columns),
@@ -76,63 +122,14 @@ def table(
         "rows": [
             {
                 "method": name,
-                "ours": [_number(v) for v in rows[name]] if name in rows else None,
+                "ours": [_number(np.mean(cell)) for cell in cells[name]] if name in cells else None,
+                "each": [[_number(value) for value in cell] for cell in cells[name]] if name in cells else None,
                 "paper": list(paper[name]) if name in paper else None,
                 "seconds": round(float(seconds[name]), 3) if name in seconds else None,
             }
             for name in dict.fromkeys([*paper, *rows])
         ],
     }
-
-
-def claim(text: str, holds: bool, detail: str = "") -> Record:
-    """A statement of the paper, and whether our run bears it out."""
-    return {"claim": text, "holds": bool(holds), "detail": detail}
-
-
-def below(table: Record, method: str, others: Sequence[str], text: str, columns: Sequence[str] | None = None) -> Record:
-    """The claim that a method has smaller errors than others in every column, or in some of them."""
-    rows = {row["method"]: dict(zip(table["columns"], row["ours"], strict=True)) for row in table["rows"] if row["ours"]}
-    found = [
-        f"{other} {rows[other][column]:.{table['digits']}f} < {rows[method][column]:.{table['digits']}f} in {column}"
-        for column in (table["columns"] if columns is None else columns)
-        for other in others
-        if method in rows
-        and other in rows
-        and None not in (rows[method][column], rows[other][column])
-        and rows[other][column] < rows[method][column]
-    ]
-    missing = [name for name in (method, *others) if name not in rows]
-    return claim(text, not found and not missing, "; ".join(found + [f"{name} was not run" for name in missing]))
-
-
-def below_each(
-    table: Record, method: str, others: Sequence[str], where: str = "", columns: Sequence[str] | None = None
-) -> list[Record]:
-    """The same, a claim for each of the others."""
-    title = table["title"].split(":")[0]
-    return [below(table, method, [other], f"{title}: {method} below {other}{where}", columns) for other in others]
-
-
-def standing(table: Record) -> list[Record]:
-    """Two claims for every table of errors: ours is the best in every column, and the paper's figures are met."""
-    if not table["errors"]:
-        return []
-    checks = []
-    measured = [row["method"] for row in table["rows"] if row["ours"] and row["method"] not in STARTS]
-    for ours in [name for name in OURS if name in measured and len(measured) > 1]:
-        others = [name for name in measured if name != ours]
-        checks.append(below(table, ours, others, f"{table['title']}: {ours} at or below every other method in every column"))
-    far = [
-        f"{row['method']}, {column}: {ours:.{table['digits']}f}, the paper {paper:.{table['digits']}f}"
-        for row in table["rows"]
-        if row["ours"] and row["paper"] and row["method"] not in STARTS
-        for column, ours, paper in zip(table["columns"], row["ours"], row["paper"], strict=True)
-        if ours is not None and paper is not None and abs(ours - paper) > NEAR * paper
-    ]
-    if any(row["ours"] and row["paper"] for row in table["rows"]):
-        checks.append(claim(f"{table['title']}: every figure within 20 % of the paper's", not far, "; ".join(far)))
-    return checks
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -166,8 +163,8 @@ def rounded(svg: str) -> str:
     return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)
 
 
-def _number(value: float | None) -> float | None:
-    return None if value is None or not np.isfinite(value) else round(float(value), 6)
+def _number(value: float) -> float | None:
+    return round(float(value), 6) if np.isfinite(value) else None
 
 
 def _processor() -> str:

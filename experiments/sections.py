@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Figure: cross-sections of the registered scans. The cleaner the line, the better the poses."""
 
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coframe import geometry
 from experiments import drawing, multiview
+from experiments.claims import Claim, standing
 from experiments.models import available, scans
-from experiments.record import Record, figure_file, record, table
+from experiments.record import Found, Record, Run, table
 
 NAME = "sections"
 TITLE = "Cross-sections of the registered scans, without added noise"
@@ -18,36 +17,31 @@ SHOWN = ("Initialization", "MAICP", "MATrICP", "JRMPC-B", "JRMPC-I", "register")
 HALF = 0.003  # of the extent: half the thickness of the slice
 LEAST = 5  # points of a cell of the section that say how thick it is
 CELL = 0.03  # of the extent
+SEEDS = multiview.SEEDS
+KNOWN: dict[str, str] = {}
 NOTES = ("All points of the scans within the slice are shown, not only those that were registered.",)
 
 
-def run(size: str, seed: int, *, realisations: int | None = None, folder: Path | None = None) -> Record:
+def measure(run: Run) -> Found:
     """The slices, all scan points within them, and how thick the line is."""
-    began = time.perf_counter()
-    names = available(multiview.NAMES, size)[: 1 if size == "toy" else None]
-    slices = {name: {method: section(name, method, size, seed) for method in SHOWN} for name in names}
-    rows = {method: [1e3 * thickness(slices[name][method]) for name in names] for method in SHOWN}
-    figures = figure_file(
-        folder, f"{NAME}.png", lambda figure: draw(figure, slices), width=2.2 * len(SHOWN), height=2.2 * len(names)
-    )
-    return record(
-        NAME,
-        TITLE,
-        size=size,
-        seed=seed,
-        realisations=1,
-        options={"half_thickness": HALF, "cell": CELL, **multiview.SETTINGS[size]},
-        began=began,
-        tables=[table("Thickness of the line [1e-3 of the extent]", names, rows)],
-        figures=figures,
-    )
+    names = available(multiview.NAMES, run.size)[: 1 if run.toy else None]
+    slices = {name: {method: [section(run, name, method, seed) for seed in run.seeds] for method in SHOWN} for name in names}
+    rows = {method: [[1e3 * thickness(each) for each in slices[name][method]] for name in names] for method in SHOWN}
+    figures = run.figure(f"{NAME}.png", lambda figure: draw(figure, slices), width=2.2 * len(SHOWN), height=2.2 * len(names))
+    options = {"half_thickness": HALF, "cell": CELL, **multiview.SETTINGS[run.size]}
+    return Found([table("Thickness of the line [1e-3 of the extent]", names, rows)], options, figures)
 
 
-def section(name: str, method: str, size: str, seed: int) -> list[np.ndarray]:
+def claims(record: Record) -> list[Claim]:
+    """The thinner the line, the better."""
+    return standing(record["tables"])
+
+
+def section(run: Run, name: str, method: str, seed: int) -> list[np.ndarray]:
     """The points (n, 3) of each whole scan near a plane through the middle of the object, across its second axis."""
-    given, trials = multiview.solved(name, size, seed, None)
-    whole, published = scans(name, size)
-    poses = multiview.on_scans(multiview.poses_of(method, given, trials), given, published)
+    given, found = multiview.problem(name, run.size, seed, None), multiview.trial(run, name, method, seed, None)
+    whole, published = scans(name, run.size)
+    poses = multiview.on_scans(found.poses, given, published)
     poses = published[0] @ geometry.inverse(poses[0]) @ poses  # all methods in the frame of the same scan
     height = np.median(np.concatenate([geometry.transform(T, scan) for T, scan in zip(published, whole, strict=True)])[:, 1])
     placed = [geometry.transform(T, scan) for T, scan in zip(poses, whole, strict=True)]
@@ -67,8 +61,8 @@ def thickness(groups: list[np.ndarray]) -> float:
 
 
 def draw(figure: Any, slices: Record) -> None:
-    """A row for each object, a column for each method."""
+    """The first realisation: a row for each object, a column for each method."""
     axes = figure.subplots(len(slices), len(SHOWN), squeeze=False)
     for row, (name, each) in zip(axes, slices.items(), strict=True):
         for panel, method in zip(row, SHOWN, strict=True):
-            drawing.clouds(panel, each[method], f"{name}, {method}", along=1, size=0.6)
+            drawing.clouds(panel, each[method][0], f"{name}, {method}", along=1, size=0.6)

@@ -4,17 +4,21 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from coframe import metrics, simulate
 from coframe.simulate import Scene
 from experiments import methods
-from experiments.methods import PAIRWISE, Trial
+from experiments.methods import PAIRWISE
 from experiments.models import MODELS, model
+from experiments.record import Run
+from experiments.trials import Trial
 
 TOY_COUNT, PAPER_COUNT = (250, 350), (1000, 2000)  # points of a view
+FOUR = (0.0, 10.0, 20.0, 30.0)  # degrees
+
+Measure = Callable[[np.ndarray, Scene], float]  # of poses
 
 
 @dataclass(frozen=True)
@@ -24,16 +28,16 @@ class Runs:
     scenes: list[Scene]
     trials: dict[str, list[Trial]]  # by method, in the order of the scenes
 
-    def over(self, measure: Callable[[Trial, Scene], float]) -> dict[str, np.ndarray]:
+    def over(self, measure: Measure) -> dict[str, list[float]]:
         """A figure of every trial, by method."""
         return {
-            name: np.array([measure(trial, scene) for trial, scene in zip(trials, self.scenes, strict=True)])
+            name: [measure(trial.poses, scene) for trial, scene in zip(trials, self.scenes, strict=True)]
             for name, trials in self.trials.items()
         }
 
-    def start(self, measure: Callable[[np.ndarray, Scene], float]) -> float:
-        """The mean of a figure of the start poses: what a method that moves nothing would get."""
-        return float(np.mean([measure(methods.centred(scene.clouds), scene) for scene in self.scenes]))
+    def start(self, measure: Measure) -> list[float]:
+        """A figure of the start poses: what a method that moves nothing would get."""
+        return [measure(methods.centred(scene.clouds), scene) for scene in self.scenes]
 
     def seconds(self) -> dict[str, float]:
         """The mean time of a trial, by method."""
@@ -46,34 +50,28 @@ def rmse(poses: np.ndarray, scene: Scene) -> float:
 
 
 def runs(
+    run: Run,
     name: str,
     contestants: Sequence[str] = tuple(PAIRWISE),
     *,
-    size: str,
-    seed: int,
-    realisations: int,
-    degrees: tuple[float, ...] = (0.0, 10.0, 20.0, 30.0),
+    degrees: tuple[float, ...] = FOUR,
     noise_db: float,
     outliers: float,
 ) -> Runs:
-    """Views of a model as in the paper, `realisations` times, and what each method makes of them."""
-    setup = (name, size, degrees, noise_db, outliers)
-    scenes = [views(*setup, seed, k) for k in range(realisations)]
-    return Runs(scenes, {m: [solved(m, *setup, seed, k) for k in range(realisations)] for m in contestants})
+    """Views of a model as in the paper, one scene for each seed, and what each method makes of them."""
+    scenes = [views(name, run.size, degrees, noise_db, outliers, seed) for seed in run.seeds]
+    setup = f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
+
+    def solved(method: str, scene: Scene, seed: int) -> Trial:
+        call = lambda: PAIRWISE[method](scene.clouds, methods.centred(scene.clouds), np.random.default_rng(seed))  # noqa: E731
+        return run.store.get(f"{setup}-{seed}-{method.split()[0]}", call)
+
+    return Runs(scenes, {m: [solved(m, *each) for each in zip(scenes, run.seeds, strict=True)] for m in contestants})
 
 
 @cache
-def views(
-    name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int, realisation: int
-) -> Scene:
+def views(name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int) -> Scene:
     """One realisation."""
-    rng = np.random.default_rng([seed, MODELS.index(name), realisation])
+    rng = np.random.default_rng([seed, MODELS.index(name)])
     count = TOY_COUNT if size == "toy" else PAPER_COUNT
     return simulate.paper_views(model(name, size), degrees, count, noise_db=noise_db, outliers=outliers, rng=rng)
-
-
-@cache
-def solved(method: str, *setup: Any) -> Trial:
-    """A method on one realisation. Kept: figure and table ask for the same ones."""
-    scene = views(*setup)
-    return PAIRWISE[method](scene.clouds, methods.centred(scene.clouds), np.random.default_rng(setup[-2:]))

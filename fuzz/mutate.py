@@ -75,8 +75,8 @@ def mutated(data: bytes, draw: Draw, others: Sequence[bytes] = (), tokens: Seque
             if data.startswith(begins):
                 try:
                     return deep(data, draw, others)[:LARGEST]
-                except (ValueError, KeyError, IndexError, struct.error, zipfile.BadZipFile, zlib.error, RuntimeError):
-                    break  # an earlier change broke it too much for this
+                except Exception:
+                    break  # an earlier change broke it too much for this, in one of many ways
     return changed(data, draw, others, tokens)[:LARGEST]
 
 

@@ -160,15 +160,21 @@ def _results() -> None:
     folder.rmdir()
 
 
-def _interrupted() -> None:
-    """The checkpoint of a run that was stopped, and what the report keeps of a run."""
+def checkpoint(path: Path) -> None:
+    """The checkpoint of a run that was stopped. It holds options and a version, so that it does not stay good for ever."""
 
     def stop(step: coframe.Iteration) -> bool:
         raise KeyboardInterrupt
 
-    path = _path("checkpoint", "seed.db")
+    path.unlink(missing_ok=True)
     with contextlib.suppress(KeyboardInterrupt), coframe.Journal(path, every=0.0) as journal:
         coframe.register(SMALL, geometry.identity(2, 2), options=QUICK, journal=journal, on_iteration=stop)
+
+
+def _interrupted() -> None:
+    """A checkpoint, and what the report keeps of a run."""
+    path = _path("checkpoint", "seed.db")
+    checkpoint(path)
     Run("coframe register", {"seed": 0}, {"coframe": "0"}, 1.0, geometry.identity(2, 3)).save(path.parent)
     (path.parent / "run.json").replace(_path("run", "seed.json"))
 

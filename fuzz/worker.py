@@ -176,7 +176,15 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
     readers = [f"coframe.io.{name}" for name in modules]
     others = ["coframe.trajectory", "coframe.sequence.frames", "coframe.sequence.tracking", "coframe.result"]
     libraries = ["plyfile", "laspy", "trimesh.exchange", "PIL.PngImagePlugin"]
-    compiled = ["coframe.algebra", "coframe.kernels", "coframe.io.numbers", "coframe.surface", "coframe.start", "fuzz"]
+    compiled = [
+        "coframe.algebra",
+        "coframe.kernels",
+        "coframe.pairs",
+        "coframe.io.numbers",
+        "coframe.surface",
+        "coframe.start",
+        "fuzz",
+    ]
     included = [*readers, *others, *libraries]
     with atheris.instrument_imports(include=included, exclude=compiled, enable_loader_override=False):
         import coframe  # noqa: F401

@@ -16,7 +16,11 @@ import pytest
 assert not any(name.startswith("coframe.") for name in sys.modules), "coframe was imported before its shapes could be checked"
 _package = importlib.util.find_spec("coframe")
 assert _package is not None, "coframe is not installed: pip install -e '.[dev]'"
-_modules = {module.name for module in pkgutil.iter_modules(_package.submodule_search_locations)} - {"algebra", "kernels"}
+_modules = {module.name for module in pkgutil.iter_modules(_package.submodule_search_locations)} - {
+    "algebra",
+    "kernels",
+    "pairs",
+}
 jaxtyping.install_import_hook([f"coframe.{name}" for name in sorted(_modules)], "beartype.beartype")
 
 hypothesis.settings.register_profile("coframe", deadline=None, derandomize=True, database=None, max_examples=50)

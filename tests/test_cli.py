@@ -90,6 +90,8 @@ def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.Scene
 
 def test_json_is_one_object_with_the_content_of_the_pose_file(scans: tuple[Path, simulate.Scene]) -> None:
     folder, _ = scans
+    (folder / "out").mkdir(exist_ok=True)
+    (folder / "out/report.html").write_text("of an earlier run")
     done = run("register", "scan0.ply", "scan1.ply", "scan2.ply", "--json", "--no-report", "-o", "out", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A cluster of real processes over TCP gives the bits of one machine, whatever happens to its workers."""
 
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from coframe.clouds import Summary
 from coframe.cluster import Packed, There
 from coframe.estep import Cloud
 from coframe.io import clouds as cloud_files
+from coframe.io import poses
 from coframe.io.scan import Scan
 from coframe.journal import cloud_digest
 from coframe.places import Here
@@ -121,10 +123,10 @@ def same_result(one: coframe.Registration, other: coframe.Registration) -> None:
     assert one.verdicts == other.verdicts
 
 
-def same_folder(one: Path, other: Path) -> None:
+def same_folder(one: Path, other: Path, *, more_than: int = LARGE) -> None:
     """Both hold the same points, and say the same of them."""
     a, b = coframe.load(one), coframe.load(other)
-    assert sum(map(len, a.clouds)) > LARGE
+    assert sum(map(len, a.clouds)) > more_than
     for name in ("clouds", "outlier_probability", "labels"):
         for x, y in zip(getattr(a, name), getattr(b, name), strict=True):
             np.testing.assert_array_equal(x, y)
@@ -184,6 +186,54 @@ def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Process
         sizes = [len(scene.clouds[3]), len(scene.clouds[1])]
         assert [summary.size for summary in part.each(Summary.of)] == sizes
         assert [weights for _, weights in part.keep(cloud_digest).each(tuple)] == ["", ""]
+
+
+def test_strays_count_as_nothing_on_workers_too(files: list[Path], cluster: Processes, tmp_path: Path) -> None:
+    points = cloud_files.read(files[0])
+    np.save(tmp_path / "glitch.npy", np.insert(points, 7, [[1e9, 0, 0]], axis=0))
+    paths = [tmp_path / "glitch.npy", files[1]]
+    with unchecked(), cluster.client(2) as client:
+        far, here = opening.on_workers(paths, None, sweep=sweeps.dask(client)), opening.files(paths, None, None, threads=1)
+        for one, other in zip(far.summaries, here.summaries, strict=True):
+            np.testing.assert_array_equal([one.median, one.low, one.high], [other.median, other.low, other.high])
+            assert (one.count, one.weight, one.extent) == (other.count, other.weight, other.extent)
+        assert far.clouds.each(cloud_digest) == here.clouds.each(cloud_digest)
+    assert here.held[0].weights is not None
+    assert here.summaries[0].count == len(points)
+    assert here.held[1].weights is None
+
+
+def test_the_command_line_on_a_cluster(scene: simulate.Scene, files: list[Path], cluster: Processes, tmp_path: Path) -> None:
+    """`coframe register FILES --scheduler tcp://...` ends with the poses, the state and the points of a run on threads."""
+    some = [str(path) for path in files[:3]]
+    poses.write(tmp_path / "start.json", [path.stem for path in files[:3]], scene.poses[:3])
+    with cluster.client(2):
+        address = json.loads(cluster.file.read_text())["address"]
+    assert address.startswith("tcp://127.0.0.1:")
+    for output, place in (("threads", ["--threads", "1"]), ("cluster", ["--scheduler", address])):
+        command = ["register", *some, "-o", str(tmp_path / output), "--components", "8", "--no-report", "--json", *place]
+        run = subprocess.run(
+            [sys.executable, "-m", "coframe", *command, "--poses", str(tmp_path / "start.json")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert run.returncode in (0, 1), run.stderr
+        told = json.loads(run.stdout)
+        assert len(told["clouds"]) == 3, told
+    one, other = tmp_path / "threads", tmp_path / "cluster"
+    assert json.loads((one / "poses.json").read_text()) == json.loads((other / "poses.json").read_text())
+    with np.load(one / "state.npz") as a, np.load(other / "state.npz") as b:
+        assert set(a) == set(b)
+        for name in set(a):
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    assert (one / "model.ply").read_bytes() == (other / "model.ply").read_bytes()
+    written = {path.name for path in other.iterdir()}
+    assert {"merged-0000.ply", "merged-0001.ply", "merged-0002.ply"} <= written
+    assert not {"merged.ply", "checkpoint.db"} & written
+    assert not [name for name in written if name.startswith(".")]
+    same_folder(one, other, more_than=600)
 
 
 def kill_one(client: Any) -> int:

@@ -22,6 +22,10 @@ SHARES = [TARGETS[i::2] for i in range(2)]
 def replayed(targets: list[str], folder: Path) -> dict[str, list[str]]:
     """What was wrong with any file of these targets, by target."""
     files = {name: sorted(str(path) for path in (CORPUS / name).iterdir()) for name in targets}
+    if "checkpoint" in files:  # one of this version
+        make = "import sys, pathlib, fuzz.seeds; fuzz.seeds.checkpoint(pathlib.Path(sys.argv[1]))"
+        subprocess.run([sys.executable, "-c", make, str(folder / "seed.db")], cwd=ROOT, check=True)
+        files["checkpoint"].append(str(folder / "seed.db"))
     command = [sys.executable, "-m", "fuzz.worker", "replay", str(folder)]
     done = subprocess.run(command, cwd=ROOT, input=json.dumps(files), capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"the process died while it read {(folder / 'now').read_text()}:\n{done.stderr[-2000:]}"

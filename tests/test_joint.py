@@ -3,9 +3,11 @@
 
 import numpy as np
 import pytest
+from scenes import unchecked
 
-from coframe import geometry, joint
-from coframe.joint import Constraints
+import coframe
+from coframe import coupled, geometry, joint, simulate
+from coframe.joint import Constraints, Prior
 from coframe.moments import Moments
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
@@ -113,3 +115,84 @@ def test_pooled_after_a_motion_is_pooled_after_a_motion(D: int) -> None:
     fast, slow = p.moments.moved_and_pooled(motions), p.moments.moved(motions).pooled()
     for name in ("about", "mass", "first", "second", "points"):
         np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-10, atol=1e-10)
+
+
+def many(D: int, M: int = 40, K: int = 30, *, loose: bool, empty: bool) -> tuple[Moments, np.ndarray, np.ndarray]:
+    """Moments of clouds along a loop, each of which sees a few components; one may share nothing, one see nothing."""
+    rng = np.random.default_rng([0, D])
+    seen = (np.arange(K)[None] - (np.arange(M) * (K - 1) // M)[:, None]) % (K - 1) < 6
+    if loose:
+        seen[:, -1], seen[4] = False, np.arange(K) == K - 1
+    if empty:
+        seen[3] = False
+    weights = np.where(seen[:, None], rng.uniform(0.1, 1, (M, 5, K)), 0)
+    y = rng.normal(size=(M, 5, K, D)) * 0.03
+    mass, first = weights.sum(1), np.einsum("jik,jikd->jkd", weights, y)
+    moments = Moments(rng.normal(size=(K, D)), mass, first, np.einsum("jik,jikd,jike->jkde", weights, y, y), np.full(M, 100.0))
+    A = rng.normal(size=(K, D, D))
+    return moments, 1e3 * A @ A.transpose(0, 2, 1) + np.eye(D), 0.1 * rng.normal(size=D)
+
+
+def belief(D: int) -> Prior:
+    rng, P = np.random.default_rng(D), geometry.degrees_of_freedom(D)
+    A = rng.normal(size=(P, P))
+    return Prior(7, geometry.exp(0.01 * rng.normal(size=(1, P)))[0], 50 * A @ A.T, rng.normal(size=D))
+
+
+@each_dimension
+@pytest.mark.parametrize("motion", ["rigid", "translation", "yaw"])
+@pytest.mark.parametrize("fixed", [(), (1, 9)])
+@pytest.mark.parametrize("believed", [False, True])
+@pytest.mark.parametrize("loose", [False, True])
+def test_many_clouds_move_as_few_do(
+    D: int, motion: str, fixed: tuple[int, ...], believed: bool, loose: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system that is not written down has the solution, and the covariances, of the one that is."""
+    # In the dense system, a cloud that sees nothing may move for all others where the motion they share is free.
+    moments, precisions, centre = many(D, loose=loose, empty=loose and (believed or len(fixed) > 0))
+    poses = geometry.exp(0.1 * np.random.default_rng(1).normal(size=(len(moments.mass), geometry.degrees_of_freedom(D))))
+    given = moments, precisions, centre, poses, Constraints(fixed, motion, (belief(D),) if believed else ())
+    held = np.arange(len(poses)) > (4 if loose else -1)  # what nothing holds is moved by rounding
+
+    def relative(twists: np.ndarray) -> np.ndarray:
+        return twists[held] - twists[held].mean(0) if given[-1].gauge_free else twists[held]
+
+    few, many_ = relative(joint.step(*given)), relative(joint.step_of_many(*given))
+    assert np.abs(few).max() > 1e-2
+    np.testing.assert_allclose(many_, few, rtol=0, atol=1e-10)
+    spread = joint.own_covariances(*given)
+    monkeypatch.setattr(coupled, "FEWEST", 1)
+    monkeypatch.setattr(coupled, "RATIO", 0.0)
+    found = joint.own_covariances(*given)
+    assert np.isfinite(found).all()
+    if not (loose and given[-1].gauge_free):  # the average cloud is as uncertain as the loosest
+        np.testing.assert_allclose(found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max())
+
+
+@each_dimension
+def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
+    M, P = 200, geometry.degrees_of_freedom(D)
+    moments, precisions, centre = many(D, M, K=150, loose=True, empty=True)
+    system = joint.of_many(moments, precisions, centre, geometry.identity(M, D), Constraints())
+    trace, free = joint.TRACE * joint.stiffness(moments, precisions, centre), system.held
+    found = system.factored(trace, free, damping=joint.DAMPING, gauge_free=True).solved(system.gradient)
+    H, g = joint.system(moments, precisions, centre)
+    H = joint.regular(H + np.diag(trace.ravel()), P, True)
+    left = (H @ found.ravel() - g)[free.ravel()]
+    assert 0 < np.linalg.norm(found) < 1e3
+    assert np.linalg.norm(left) < 1e-12 * np.linalg.norm(g)
+    np.testing.assert_array_equal(found[~free], 0)
+
+
+def test_a_registration_solved_through_the_model_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From start to verdicts, on clouds few enough for both ways: the same but for rounding, covariances included."""
+    scene = simulate.scene(4, 300, degrees=90.0, noise_db=45.0, rng=np.random.default_rng(0))
+    options = coframe.Options(components=20, points=200, iterations=3, threads=1)
+    with unchecked():
+        dense = coframe.register(scene.clouds, scene.poses, options=options)
+        monkeypatch.setattr(coupled, "pays", lambda clouds, components: True)
+        through = coframe.register(scene.clouds, scene.poses, options=options)
+    assert not np.array_equal(through.poses, dense.poses)  # it was the other way
+    np.testing.assert_allclose(through.poses, dense.poses, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(through.pose_covariance, dense.pose_covariance, rtol=1e-4, atol=1e-12)
+    assert [v.verdict for v in through.verdicts] == [v.verdict for v in dense.verdicts]

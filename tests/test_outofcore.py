@@ -61,6 +61,24 @@ def test_blocks_give_the_bytes_of_the_whole(folder: Path, tmp_path: Path, monkey
     assert again.sizes == ()
 
 
+def test_strays_count_as_nothing_in_blocks_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point a million extents away, in the middle of a file: the bytes are those of the run in memory."""
+    monkeypatch.setattr(source, "ROWS", 256)
+    points = np.load(folder / "d.npz")["one"]
+    glitches = np.array([[1e7, 0, 0], [0, -1e9, 1e8]])
+    np.save(tmp_path / "glitch.npy", np.concatenate([points[:300], glitches, points[300:]]))
+    paths = [folder / "a.ply", tmp_path / "glitch.npy"]
+    with unchecked():
+        whole = coframe.register(paths, options=OPTIONS)
+        blocks = coframe.register(paths, options=OPTIONS, memory=GENEROUS, output=tmp_path / "blocks")
+    whole.save(tmp_path / "whole")
+    blocks.save(tmp_path / "blocks")
+    np.testing.assert_array_equal(blocks.poses, whole.poses)
+    assert whole.outlier_probability[1][300] == whole.outlier_probability[1][301] == 1
+    for name in ("merged.ply", "model.ply", "poses.json"):
+        assert (tmp_path / "blocks" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
 def test_without_a_folder_nothing_is_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

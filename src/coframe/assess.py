@@ -104,17 +104,11 @@ def pose_covariance(
     (or of fixed clouds and priors): a common motion of all clouds is no error. `independent` is how many points a point of each
     cloud stands for, where they share their noise.
     """
-    D = mixture.dimension
-    P = geometry.degrees_of_freedom(D)
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
     counting = moments if independent is None else moments.scaled(independent)
-    H, _ = joint.system(counting, _certain(moments, mixture), centre)
-    for prior in constraints.priors:
-        j, J = slice(P * prior.cloud, P * prior.cloud + P), joint.lever(prior.where(poses[prior.cloud]) - centre)
-        H[j, j] += J.T @ prior.information @ J
-    whole = joint.covariance(H, D, constraints)
+    own = joint.own_covariances(counting, _certain(moments, mixture), centre, poses, constraints)
     levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
-    return _positive(np.stack([J @ whole[P * j : P * j + P, P * j : P * j + P] @ J.T for j, J in enumerate(levers)]))
+    return _positive(np.stack([J @ block @ J.T for J, block in zip(levers, own, strict=True)]))
 
 
 def _positive(covariances: Float[Array, "M P P"]) -> Float[Array, "M P P"]:

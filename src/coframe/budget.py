@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coframe import coupled
 from coframe.clouds import InputError
 from coframe.doors import Options
 from coframe.sweeps import available_cores
@@ -17,6 +18,8 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 COMPONENT = 1000  # per cloud and component: the moments of two chains, of the steps they may take back, and the sums behind
 DRAWN = 60  # per drawn point: coordinates, weight, order
 TWIST = 6 * 6 * 8 * 8  # per pair of clouds: the joint system of two chains and its factors
+PAIR = 18 * 8 * 4  # per cloud and component, where there are many clouds: what couples them, as it is and scaled, of two chains
+MODEL = 3 * 3 * 8 * 6  # per pair of components, where there are many clouds: what is factored instead
 THREAD = 270_000_000  # per thread: a block of points on its way through the kernels or to a file, or a pair of scans
 SCAN = 2_000_000  # per cloud: the scan that the start matches
 IMPORTED = 250_000_000  # a process that has done nothing yet, where that cannot be measured
@@ -56,8 +59,10 @@ def needed(clouds: int, options: Options) -> int:
     """Bytes that a run needs at the most, with what this process has already. They do not depend on the number of points."""
     threads = available_cores() if options.threads is None else options.threads
     drawn = 7 * options.points * DRAWN  # those of all chains, and four times as many in the end
-    components = options.components * (COMPONENT * clouds + 30_000)
-    return _resident() + PROCESS + components + clouds * (drawn + SCAN) + TWIST * clouds**2 + THREAD * threads
+    K = options.components
+    poses = K * (PAIR * clouds + MODEL * K) if coupled.pays(clouds, K) else TWIST * clouds**2
+    model = K * (COMPONENT * clouds + 30_000)
+    return _resident() + PROCESS + model + clouds * (drawn + SCAN) + poses + THREAD * threads
 
 
 def estimate(paths: Sequence[Path], options: Options) -> Estimate:

@@ -131,14 +131,16 @@ class Summary:
             points, columns = cloud.counted().points, {name: column.dtype for name, column in cloud.columns.items()}
             box = points.min(0), points.max(0)
             return cls(size, len(points), float(weight), np.median(points, axis=0), *box, extent(points), columns)
-        trimmed = [_between(size, share) for share in (0.01, 0.99)] if size >= 100 else []
-        ranks = [0, size - 1, (size - 1) // 2, size // 2]
-        ranks += [rank for below, _ in trimmed for rank in (below, min(below + 1, size - 1))]
-        low, high, a, b, *rest = order_statistics(lambda: (block.points for block in cloud.blocks()), ranks)
+        near = cloud.counted()
+        count = near.shape[0]
+        trimmed = [_between(count, share) for share in (0.01, 0.99)] if count >= 100 else []
+        ranks = [0, count - 1, (count - 1) // 2, count // 2]
+        ranks += [rank for below, _ in trimmed for rank in (below, min(below + 1, count - 1))]
+        low, high, a, b, *rest = order_statistics(lambda: (block.points for block in near.blocks()), ranks)
         inner = [_interpolated(rest[2 * i], rest[2 * i + 1], share) for i, (_, share) in enumerate(trimmed)] or [low, high]
         longest = float((inner[1] - inner[0]).max()) or float((high - low).max())
         columns = {name: cloud.dtype[name] for name in (cloud.dtype.names or ())[1:]}
-        return cls(size, size, float(size), np.mean([a, b], axis=0), low, high, longest, columns)
+        return cls(size, count, float(count), np.mean([a, b], axis=0), low, high, longest, columns)
 
 
 def _between(count: int, share: float) -> tuple[int, float]:

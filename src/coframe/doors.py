@@ -13,6 +13,7 @@ from coframe import geometry
 from coframe.arrays import Array
 from coframe.clouds import LARGEST_NUMBER, Frames, InputError, extent
 from coframe.joint import Prior
+from coframe.source import stray
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
@@ -43,7 +44,7 @@ class Options:
     tolerance: float = 1e-4  # share of the scene's radius: poses that move less in an iteration have settled
     motion: str = "rigid"  # how clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only)
     start: str = (
-        "auto"  # without start poses: "identity" takes the clouds as they lie, "match" matches them, "auto" looks first
+        "auto"  # "identity": clouds as they lie, or as poses say; "match": matched; "auto": looks first, matches in doubt
     )
     seed: int = 0  # of the choice of points and components
     threads: int | None = None  # None: all cores; the result does not depend on it
@@ -147,8 +148,8 @@ def _of_near(weights: list[Float[Array, " _"]], clouds: Sequence[Float[Array, "_
     reach = STRAY * max(map(extent, clouds))
     found = []
     for weight, cloud in zip(weights, clouds, strict=True):
-        stray = np.abs(cloud - np.median(cloud, axis=0)).max(1) > reach
-        found.append(np.where(stray, 0.0, weight) if stray.any() and (~stray & (weight > 0)).sum() > cloud.shape[1] else weight)
+        far = stray(cloud, np.median(cloud, axis=0), reach)
+        found.append(np.where(far, 0.0, weight) if far.any() and (~far & (weight > 0)).sum() > cloud.shape[1] else weight)
     return found
 
 

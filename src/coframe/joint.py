@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from coframe import algebra, geometry
+from coframe import algebra, coupled, geometry
 from coframe.arrays import Array
+from coframe.coupled import Coupled
 from coframe.moments import Moments
 
 SLIDE = 5.0
@@ -31,6 +32,7 @@ LONGEST = 1e4  # extents or radians of a step: what only a system without hold a
 ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
 LEAST_INFORMATION = 1e-20  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
+HEAVIER = 1e-6, 1e-3, 1.0  # where that is not enough
 
 
 def softened(covariances: Float[Array, "K D D"]) -> Float[Array, "K D D"]:
@@ -108,6 +110,20 @@ def motions(
     stride: float = 1.0,
 ) -> Float[Array, "M D1 D1"]:
     """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
+    solve = step_of_many if coupled.pays(*moments.mass.shape) else step
+    twists = stride * solve(moments, precisions, centre, poses, constraints)
+    twists *= min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
+    return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
+
+
+def step(
+    moments: Moments,
+    precisions: Float[Array, "K D D"],
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+) -> Float[Array, "M P"]:
+    """The twists of all clouds that solve the system."""
     M, P = len(poses), geometry.degrees_of_freedom(len(centre))
     H, g = system(moments, precisions, centre)
     for prior in constraints.priors:
@@ -119,9 +135,41 @@ def motions(
     H += np.diag(TRACE * stiffness(moments, precisions, centre).ravel())
     twists = np.zeros(M * P)
     twists[free] = -_solved(regular(H, P, constraints.gauge_free)[np.ix_(free, free)], g[free])
-    twists = stride * twists.reshape(M, P)
-    twists *= min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
-    return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
+    return twists.reshape(M, P)
+
+
+def step_of_many(
+    moments: Moments,
+    precisions: Float[Array, "K D D"],
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+) -> Float[Array, "M P"]:
+    """The same, of so many clouds that H is not written down."""
+    H = of_many(moments, precisions, centre, poses, constraints)
+    free = constraints.allowed(len(poses), len(centre)).reshape(H.gradient.shape) & H.held
+    trace = TRACE * stiffness(moments, precisions, centre)
+    for damping in (DAMPING, *HEAVIER):
+        twists = -H.factored(trace, free, damping=damping, gauge_free=constraints.gauge_free).solved(H.gradient)
+        if (np.abs(twists) < ABSURD).all():  # false for NaN
+            return twists
+    return np.zeros_like(H.gradient)
+
+
+def of_many(
+    moments: Moments,
+    precisions: Float[Array, "K D D"],
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+) -> Coupled:
+    """The system of many clouds, priors included."""
+    H = Coupled.of(moments.mass, *in_space(moments, precisions, centre), [2, 3, 4] if len(centre) == 2 else list(range(6)))
+    for prior in constraints.priors:
+        J = lever(prior.where(poses[prior.cloud]) - centre)
+        H.own[prior.cloud] += J.T @ prior.information @ J
+        H.gradient[prior.cloud] += J.T @ prior.information @ prior.error(poses[prior.cloud])
+    return H
 
 
 def stiffness(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Float[Array, "M P"]:
@@ -186,10 +234,45 @@ def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraint
     return result
 
 
+def own_covariances(
+    moments: Moments,
+    precisions: Float[Array, "K D D"],
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+) -> Float[Array, "M P P"]:
+    """The blocks of `covariance` that belong to each cloud by itself."""
+    D, P = len(centre), geometry.degrees_of_freedom(len(centre))
+    if coupled.pays(*moments.mass.shape):
+        many = of_many(moments, precisions, centre, poses, constraints)
+        least = np.full(many.gradient.shape, LEAST_INFORMATION)
+        free = constraints.allowed(len(poses), D).reshape(least.shape)
+        return many.factored(least, free, damping=DAMPING, gauge_free=constraints.gauge_free).blocks()
+    H, _ = system(moments, precisions, centre)
+    for prior in constraints.priors:
+        j, J = slice(P * prior.cloud, P * prior.cloud + P), lever(prior.where(poses[prior.cloud]) - centre)
+        H[j, j] += J.T @ prior.information @ J
+    whole = covariance(H, D, constraints)
+    return np.stack([whole[P * j : P * j + P, P * j : P * j + P] for j in range(len(poses))])
+
+
 def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
     """Motions x -> R (x - c) + c + t, given x -> R x + t."""
     R = geometry.rotation(motions)
     return geometry.pose(R, geometry.translation(motions) + centre - R @ centre)
+
+
+def in_space(
+    moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]
+) -> tuple[Float[Array, "M K 3"], Float[Array, "M K 3 3"], Float[Array, "K 3"], Float[Array, "K 3 3"]]:
+    """First and second moments, the arms from the centre to the means, and precisions; of the plane, as that of z = 0."""
+    M, K, D = moments.first.shape
+    if D == 3:
+        return moments.first, moments.second, moments.about - centre, precisions
+    first, second, arm, P = np.zeros((M, K, 3)), np.zeros((M, K, 3, 3)), np.zeros((K, 3)), np.tile(np.eye(3), (K, 1, 1))
+    first[..., :D], second[..., :D, :D] = moments.first, moments.second
+    arm[:, :D], P[:, :D, :D] = moments.about - centre, precisions
+    return first, second, arm, P
 
 
 def system(
@@ -197,11 +280,7 @@ def system(
 ) -> tuple[Float[Array, "MP MP"], Float[Array, " MP"]]:
     """Gauss-Newton matrix and gradient of -Q at xi = 0, twists (omega, tau) of all clouds in a row."""
     M, K, D = moments.first.shape
-    first, second, arm, P = moments.first, moments.second, moments.about - centre, precisions
-    if D == 2:  # in the plane z = 0
-        first, second, arm, P = np.zeros((M, K, 3)), np.zeros((M, K, 3, 3)), np.zeros((K, 3)), np.tile(np.eye(3), (K, 1, 1))
-        first[..., :D], second[..., :D, :D] = moments.first, moments.second
-        arm[:, :D], P[:, :D, :D] = moments.about - centre, precisions
+    first, second, arm, P = in_space(moments, precisions, centre)
     own, g, H = np.zeros((M, 6, 6)), np.zeros(6 * M), np.zeros((6 * M, 6 * M))
     for start in range(0, K, CHUNK):
         stop = min(start + CHUNK, K)

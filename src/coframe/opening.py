@@ -18,13 +18,13 @@ from coframe.arrays import Array
 from coframe.classify import Target
 from coframe.clouds import InputError, Summary, as_cloud, as_clouds, check_alike
 from coframe.cluster import Client, There, parted, submit_all
-from coframe.doors import Options, as_weights
+from coframe.doors import STRAY, Options, as_weights
 from coframe.export import columns
 from coframe.io import clouds as cloud_files
 from coframe.io import merged
 from coframe.io.files import atomic, library
 from coframe.places import Here, Place
-from coframe.source import ROWS, Loaded, Source, Stored
+from coframe.source import ROWS, Loaded, Source, Stored, without_strays
 from coframe.sweeps import Dask
 
 SAMPLE = 10_000  # points of a stored cloud that show whether it is a surface
@@ -133,9 +133,10 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, sweep: Dask
     heads = client.gather(submit_all(client, _heads, read))
     titles, each = cloud_files.titles(found, [own for head in heads for own in head])
     where = [(n, i) for n, head in enumerate(heads) for i in range(sum(map(len, head)))]
-    clouds: There[Source] = There(client, submit_all(client, _bodies, read), where)
+    clouds: Place[Source] = There(client, submit_all(client, _bodies, read), where)
     summaries = clouds.each(Summary.of)
     check_alike([len(s.median) for s in summaries], [s.extent for s in summaries], [str(file) for file in each])
+    clouds, summaries = _near(clouds, summaries)
     return Given(clouds, summaries, titles if names is None else names, each, apart=True)
 
 
@@ -154,7 +155,17 @@ def stored(paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | 
         place: Place[Source] = Here(clouds, threads)
         summaries = place.each(Summary.of)
         check_alike([cloud.shape[1] for cloud in clouds], [s.extent for s in summaries], [str(file) for file in each])
+        place, summaries = _near(place, summaries)
         yield Given(place, summaries, titles if names is None else names, each)
+
+
+def _near(clouds: Place[Source], summaries: list[Summary]) -> tuple[Place[Source], list[Summary]]:
+    """Clouds in which strays count as nothing, as `doors.as_weights` has it for clouds in memory."""
+    reach = STRAY * max(summary.extent for summary in summaries)
+    if not any(max((s.high - s.median).max(), (s.median - s.low).max()) > reach for s in summaries):
+        return clouds, summaries
+    near: Place[Source] = clouds.keep(without_strays, [s.median for s in summaries], shared=(reach,))
+    return near, near.each(Summary.of)
 
 
 def _spooled(path: Path, scratch: Path, number: int) -> list[tuple[str, Stored]]:

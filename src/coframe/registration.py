@@ -29,13 +29,19 @@ from coframe.schedule import Level, Runner, Supply
 from coframe.source import Source
 from coframe.start import nothing
 from coframe.start.doubt import Doubt
-from coframe.start.nothing import AS_THEY_LIE, Start
+from coframe.start.nothing import AS_THEY_LIE, GIVEN, Start
 from coframe.sweeps import Dask, quiet_blas
 
 T = TypeVar("T")
 
 FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 COARSE = Level(300, 1000, 15)  # at which hypotheses about the start are compared
+ASTRAY = (
+    np.pi / 3
+)  # matched poses that turn clouds by more against each other than given ones do are no better idea of the same
+UNDECIDED = (
+    "the start leaves doubt: from there, poses that differ explain the clouds about as well; compare with other start poses"
+)
 DEFAULTS = Options()
 
 
@@ -111,7 +117,7 @@ def _registered(
 ) -> tuple[Registration, "Views"]:
     """The result without its points, and how its fits see them."""
     if poses is not None:
-        outcome = problem.fit(poses)
+        outcome = _given(problem, poses, on_pair)
         return outcome.result, Views.of([outcome], [range(len(poses))])
     begun = _begun(problem, on_pair)
     parts = [
@@ -211,8 +217,19 @@ class Problem:
             on_progress=lambda share: self.on_progress((before + share * len(group)) / len(self.clouds)),
         )
 
-    def fit(self, poses: Float[Array, "M D1 D1"], *, seed: int = 0) -> Outcome:
-        """EM from start poses. Another `seed` is another run with the same options."""
+    @property
+    def bound(self) -> bool:
+        """Whether fixed clouds, priors or restricted motion speak of a common frame that matching knows nothing of."""
+        return bool(self.fixed or self.priors) or self.options.motion != "rigid"
+
+    def fit(
+        self,
+        poses: Float[Array, "M D1 D1"],
+        *,
+        seed: int = 0,
+        elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
+    ) -> Outcome:
+        """EM from start poses, or from those of `elsewhere` if need be. Another `seed` is another run with the same options."""
         options = self.options
         frames, origin = self._frames(poses)
         points = float(sum(summary.weight for summary in self.summaries))
@@ -234,6 +251,7 @@ class Problem:
                 on_progress=self.on_progress,
                 journal=self.journal,
             ),
+            lambda: [frames.enter_poses(poses[0] @ geometry.inverse(each[0]) @ each, origin) for each in elsewhere()],
         )
         return Outcome(fit, frames, in_user_units(fit, self.names, frames, origin, points, constraints))
 
@@ -265,6 +283,36 @@ def _half(cloud: Source, rows: Int[Array, " n"], frame: Frames, first: int) -> C
     return Cloud.of(frame.enter([cloud.counted().take(rows).points])[0][first::2])
 
 
+def _given(problem: Problem, poses: Float[Array, "M D1 D1"], on_pair: Callable[[int, int], object]) -> Outcome:
+    """The fit from given start poses. Where it turns out that those leave doubt, the clouds are matched, too."""
+    asked: list[Start | None] = []
+
+    def matched() -> Sequence[Float[Array, "M D1 D1"]]:
+        if problem.bound or problem.options.start == "identity":
+            asked.append(None)
+            return ()
+        begun = _matched(problem, on_pair)
+        near = [each for each in begun.poses if len(begun.groups) == 1 and _turned(each, poses) < ASTRAY]
+        asked.append(begun if near else None)
+        return near
+
+    outcome = problem.fit(poses, elsewhere=matched)
+    result = outcome.result
+    for begun in asked:
+        if begun is None:
+            result = replace(result, warnings=(*result.warnings, UNDECIDED))
+        else:
+            lost = nothing.contradicted(begun, result.poses, range(len(poses)))
+            result = _told(result, replace(begun, source=GIVEN, doubts=()), lost)
+    return replace(outcome, result=result)
+
+
+def _turned(a: Float[Array, "M D1 D1"], b: Float[Array, "M D1 D1"]) -> float:
+    """The largest angle [rad] by which two clouds are turned against each other otherwise in `a` than in `b`."""
+    R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
+    return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)
+
+
 def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
     """Start poses for clouds that come without."""
     M, D = len(problem.clouds), len(problem.summaries[0].median)
@@ -272,16 +320,21 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
     as_given = Start((geometry.identity(M, D),), (tuple(range(M)),), AS_THEY_LIE, 0)
     if options.start == "identity":
         return as_given
-    if problem.fixed or problem.priors or options.motion != "rigid":
+    if problem.bound:
         if options.start == "match":
             raise InputError('start: expected "identity" beside fixed clouds, priors or restricted motion, found "match"')
         as_priors(problem.priors, Frames.about(problem.summaries), np.zeros(D))
         return as_given
+    return _matched(problem, on_pair, look=options.start == "auto")
+
+
+def _matched(problem: Problem, on_pair: Callable[[int, int], object], *, look: bool = False) -> Start:
+    """Where the clouds lie, from their own shapes; `look`: they may lie in place already."""
     return nothing.start(
         problem.clouds,
         problem.summaries,
-        rng=np.random.default_rng(options.seed),
-        look=options.start == "auto",
+        rng=np.random.default_rng(problem.options.seed),
+        look=look,
         on_pair=on_pair,
         journal=problem.journal,
     )

@@ -223,6 +223,11 @@ ENOUGH = 6000  # points of all clouds together in the first phase: few clouds br
 DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares of the extent; None: no such phase
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
+ELSEWHERE = 0.035  # of the radius: trials that are so far apart have ended in different places
+RIVAL, LONELY = (
+    0.1,
+    0.15,
+)  # nats per point behind the best: a trial that may be right instead of it; the same, where none agrees
 CHAINS = 2  # that go through the last level side by side,
 LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
 MOST_LINKS = 10  # but not for ever
@@ -251,8 +256,11 @@ def coarse_to_fine(
     poses: Float[Array, "M D1 D1"],
     last: Level,
     runner: Runner,
+    elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
 ) -> Fit:
     """The whole schedule: several first phases, trials on growing models, and the last level from the best of them.
+
+    `elsewhere` is asked for other start poses where the trials leave doubt.
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does;
     and old components hold on to their points. So the last level is repeated with new ones until that moves the poses no
@@ -260,7 +268,7 @@ def coarse_to_fine(
     word with several times as many.
     """
     drawn = supply.drawn(last.points, runner.rng)
-    start = best_start(drawn, poses, runner)
+    start = best_start(drawn, poses, runner, elsewhere)
     more = any(count > last.points for count in supply.counts)
 
     def chain(runner: Runner) -> list[Fit]:
@@ -295,29 +303,50 @@ def coarse_to_fine(
     return replace(end, status=status)
 
 
-def best_start(clouds: Place[Cloud], poses: Float[Array, "M D1 D1"], runner: Runner) -> Fit:
-    """Try first phases of different reach on few points, and keep the one whose model explains the clouds best."""
+def best_start(
+    clouds: Place[Cloud],
+    poses: Float[Array, "M D1 D1"],
+    runner: Runner,
+    elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
+) -> Fit:
+    """Try first phases of different reach on few points, and keep the one whose model explains the clouds best.
+
+    Where the start is near enough, they all end in one place. Where they end apart and explain the clouds about equally well,
+    none may have found it: on a thin body, say, clouds of its front and its back gain by lying on top of each other. Then
+    what `elsewhere` knows is tried beside them.
+    """
     few = fewer(clouds, max(FIRST.points, -(-ENOUGH // len(clouds))), runner.rng)
 
     def first(deviation: float | None) -> Callable[[Runner], Fit]:
         level = replace(FIRST, iterations=0) if deviation is None else FIRST
         return lambda runner: runner.fit(few, poses, level, deviation=deviation)
 
+    def trials(begun: Sequence[Fit], level: Level) -> list[Fit]:
+        def trial(fit: Fit) -> Callable[[Runner], Fit]:
+            return lambda runner: runner.fit(some, fit.poses, level, history=fit.history)
+
+        some = fewer(clouds, level.points, runner.rng)
+        return sorted(runner.map([trial(fit) for fit in begun]), key=runner.value, reverse=True)
+
     fits = runner.map([first(deviation) for deviation in DEVIATIONS])
     for done, level in enumerate(TRIALS, 1):
         runner.on_progress(TRIED * done / (1 + len(TRIALS)))
-        some = fewer(clouds, level.points, runner.rng)
-
-        def trial(fit: Fit, level: Level = level, some: Place[Cloud] = some) -> Callable[[Runner], Fit]:
-            return lambda runner: runner.fit(some, fit.poses, level, history=fit.history)
-
-        fits = runner.map([trial(fit) for fit in fits])
-        values = [
-            (fit.log_likelihood.sum() + runner.log_prior(fit.poses, fit.mixture)) / fit.moments.points.sum() for fit in fits
-        ]
-        fits = [fits[i] for i in np.argsort(values)[::-1] if values[i] > max(values) - HOPELESS]
+        fits = trials(fits, level)
+        fits = [fit for fit in fits if runner.value(fit) > runner.value(fits[0]) - HOPELESS]
+    others = elsewhere() if fits[0].status is not Status.STOPPED and rivals(fits, runner) else ()
+    if others:
+        begun = [replace(fits[0], poses=each) for each in others]
+        fits = trials([fits[0], *begun], TRIALS[-1])
     runner.on_progress(TRIED)
     return fits[0]
+
+
+def rivals(fits: Sequence[Fit], runner: Runner) -> list[Fit]:
+    """Of fits, best first: those that are elsewhere than the best, and about as good."""
+    best, *others = fits
+    steps = [em.largest_step(em.relative_twists(best.poses, fit.poses, best.mixture), RADIUS) for fit in others]
+    least = runner.value(best) - (RIVAL if min(steps, default=0.0) < ELSEWHERE else LONELY)
+    return [fit for fit, step in zip(others, steps, strict=True) if step > ELSEWHERE and runner.value(fit) > least]
 
 
 def apart(a: Fit, b: Fit, constraints: Constraints) -> float:

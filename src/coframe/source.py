@@ -7,11 +7,11 @@ set of algorithms.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe.arrays import Array
 
@@ -57,6 +57,9 @@ class Stored:
     path: Path
     dtype: np.dtype
     shape: tuple[int, int]
+    near: "Stored | None" = None  # the same without strays, where there are any,
+    median: Float[Array, " D"] | None = None  # and what these lie further from
+    reach: float = np.inf  # than that
 
     @classmethod
     def write(cls, path: Path, blocks: Iterator[Loaded]) -> "Stored":
@@ -100,15 +103,35 @@ class Stored:
         return (self.take(slice(begin, begin + ROWS)) for begin in range(0, self.shape[0], ROWS))
 
     def counted(self) -> "Stored":
-        """All points: a stored cloud has no weights."""
-        return self
+        """Without strays: a stored cloud has no other weights."""
+        return self if self.near is None else self.near
 
     def _loaded(self, rows: Shaped[Array, " n"]) -> Loaded:
         columns = {name: rows[name] for name in (self.dtype.names or ())[1:]}
-        return Loaded(np.ascontiguousarray(rows["points"]), None, columns)
+        points = np.ascontiguousarray(rows["points"])
+        weights = None if self.median is None else np.where(stray(points, self.median, self.reach), 0.0, 1.0)
+        return Loaded(points, weights, columns)
 
 
 Source = Loaded | Stored
+
+
+def stray(points: Float[Array, "N D"], median: Float[Array, " D"], reach: float) -> Bool[Array, " N"]:
+    """Which points lie so far from the median of their cloud that their squares would drown the others'."""
+    return np.asarray(np.abs(points - median).max(1) > reach)
+
+
+def without_strays(cloud: Source, median: Float[Array, " D"], reach: float) -> Source:
+    """A cloud without weights in which strays count as nothing; as it is where none are there, or little else."""
+    found = sum(int(stray(block.points, median, reach).sum()) for block in cloud.blocks())
+    if not found or cloud.shape[0] - found <= cloud.shape[1]:
+        return cloud
+    if isinstance(cloud, Loaded):
+        return replace(cloud, weights=np.where(stray(cloud.points, median, reach), 0.0, 1.0))
+    marked = replace(cloud, median=median, reach=reach)
+    return replace(
+        marked, near=Stored.write(cloud.path.with_name(f"{cloud.path.name}-near"), map(Loaded.counted, marked.blocks()))
+    )
 
 
 def median(values: Callable[[], Iterator[Float[Array, " n"]]], count: int) -> float:

@@ -40,7 +40,9 @@ def register(
     ] = None,
     start: Annotated[
         str,
-        typer.Option(help="Without --poses: 'identity' takes clouds as they lie, 'match' matches them, 'auto' looks first."),
+        typer.Option(
+            help="'identity' takes clouds as they lie, or as --poses say; 'match' matches them; 'auto' does it in doubt."
+        ),
     ] = "auto",
     method: Annotated[
         Method, typer.Option(help="'paper' is JRMPC-B as published, with its defaults: clouds start centred on each other.")

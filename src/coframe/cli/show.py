@@ -52,6 +52,8 @@ def store(
     run.save(folder)
     if report:
         reports.write(result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result))
+    else:
+        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run would speak of another result
     parts = sorted(path.name for path in folder.glob("merged-*.ply"))
     merged = [f"{parts[0]} to {parts[-1]}"] if parts and result.sizes else ["merged.ply"]
     return ["poses.json", *merged, "model.ply", "state.npz", "run.json", *(["report.html"] if report else [])]

@@ -151,4 +151,6 @@ def _write_track(
         run = reports.Run(shlex.join(["coframe", *sys.argv[1:]]), asdict(tracker.options), seconds=time.perf_counter() - begun)
         reports.track.write(result, source.names, output / "report.html", run=run)
         written.append("report.html")
+    else:
+        (output / "report.html").unlink(missing_ok=True)  # that of an earlier run would speak of another result
     return told, written

@@ -96,6 +96,10 @@ def _kitti(rows: Array, path: str | os.PathLike[str]) -> Scan:
 
 def _mapped(path: str | os.PathLike[str]) -> Array:
     """The file as an array that is read where it is touched; a header that promises more than the file has is refused."""
+    with open(path, "rb") as file:
+        begin = file.read(12)
+    if begin[6:7] > b"\x01" and int.from_bytes(begin[8:], "little") > os.stat(path).st_size:  # NumPy makes room for it first
+        raise ValueError("its header is longer than the file")
     with foreign():
         return np.lib.format.open_memmap(path, mode="r")
 

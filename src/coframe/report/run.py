@@ -60,5 +60,5 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
             raise ValueError(f"start poses of shape {start.shape} where {shape} are due")
         seconds = None if content["seconds"] is None else float(content["seconds"])
         return Run(str(content["command"]), dict(content["options"]), dict(content["versions"]), seconds, start)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: expected a {FORMAT} file, found something else ({error})") from None
