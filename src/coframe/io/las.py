@@ -22,6 +22,7 @@ LARGEST_BLOCK = 1 << 27  # bytes
 LARGEST = 2**31 - 1  # coordinates are 32-bit integers
 LAYERED = 3  # LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the first point
 LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # per kind of item in such a chunk: point, colour, colour and infrared, wave packet;
+LAYERED_KINDS = 10  # and above: kinds of items that are compressed in layers
 BYTES = 14  # of extra bytes, one a byte
 ITEMS = {6: 20, 7: 8, 8: 6, 9: 29, 10: 30, 11: 6, 12: 8, 13: 29}  # bytes of the kinds of items, old and new
 
@@ -142,6 +143,8 @@ def _check_chunks(path: str | os.PathLike[str], reader: Any) -> None:
     kinds = [struct.unpack_from("<HH", record, 34 + 6 * i) for i in range(items)]
     if any(size != ITEMS.get(kind, size) for kind, size in kinds):
         raise ValueError("the items of its points have other sizes than their kinds")
+    if (compressor == LAYERED) != any(kind >= LAYERED_KINDS for kind, _ in kinds):  # lazrs goes by the items
+        raise ValueError("the items of its points are of another compressor")
     layers = sum(size if kind == BYTES else LAYERS.get(kind, 0) for kind, size in kinds)
     with open(path, "rb") as file:
         file.seek(header.offset_to_point_data)
@@ -156,7 +159,7 @@ def _check_chunks(path: str | os.PathLike[str], reader: Any) -> None:
         for _, size in chunks if compressor == LAYERED else ():
             file.seek(position + length + 4)
             lengths = np.frombuffer(file.read(4 * layers), "<u4")
-            if len(lengths) < layers or length + 4 + 4 * layers + sum(lengths.tolist()) > size:
+            if len(lengths) < layers or length + 4 + 4 * layers + sum(lengths.tolist()) != size:
                 raise ValueError("a chunk of its points is damaged")
             position += size
 
