@@ -77,8 +77,8 @@ def batch_from_rough(
 def incremental_from_rough(
     clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator, *, components: int, epsilon: float = 1e-6
 ) -> Trial:
-    """JRMPC-I from the same: two clouds for 50 iterations, then one at a time with 30 refinements; half of each with the start's
-    variances, as in JRMPC-B."""
+    """JRMPC-I from the same: two clouds for 50 iterations, then one at a time with 30 refinements; half of each as JRMPC-B with
+    the start's variances."""
     means = start_means.sampled(clouds, start, components, rng)
     known = {"variances": few_points(clouds, start, means), "poses": start, "epsilon": epsilon, "held": FIXED / ITERATIONS}
     return trial(lambda: coframe.paper.incremental(clouds, means, rng, **known))

@@ -57,7 +57,8 @@ def test_every_method_has_a_figure_and_a_time_in_every_table(records):
         for table in records[name]["tables"]:
             rows = [row for row in table["rows"] if row["method"] != "start"]
             assert {"ICP", "GMMReg", "CPD / ECMPR", "JRMPC-B", "register"} <= {row["method"] for row in rows}
-            assert all(row["seconds"] > 0 and None not in row["ours"] for row in rows)
+            pooled = table["title"].startswith("Mean of")  # the same runs once more
+            assert all(None not in row["ours"] and (pooled or row["seconds"] > 0) for row in rows)
 
 
 def test_learning_curves_of_every_method_are_recorded(records):
