@@ -224,6 +224,9 @@ DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
 ELSEWHERE = 0.035  # of the radius: trials that are so far apart have ended in different places
+CLEARLY = (
+    0.03  # nats per point: by less, noise alone makes poses from elsewhere better; where they were needed, it was 0.05 to 0.24
+)
 RIVAL, LONELY = (
     0.1,
     0.15,
@@ -326,19 +329,21 @@ def best_start(
             return lambda runner: runner.fit(some, fit.poses, level, history=fit.history)
 
         some = fewer(clouds, level.points, runner.rng)
-        return sorted(runner.map([trial(fit) for fit in begun]), key=runner.value, reverse=True)
+        return runner.map([trial(fit) for fit in begun])
 
     fits = runner.map([first(deviation) for deviation in DEVIATIONS])
     for done, level in enumerate(TRIALS, 1):
         runner.on_progress(TRIED * done / (1 + len(TRIALS)))
-        fits = trials(fits, level)
+        fits = sorted(trials(fits, level), key=runner.value, reverse=True)
         fits = [fit for fit in fits if runner.value(fit) > runner.value(fits[0]) - HOPELESS]
-    others = elsewhere() if fits[0].status is not Status.STOPPED and rivals(fits, runner) else ()
+    best = fits[0]
+    others = elsewhere() if best.status is not Status.STOPPED and rivals(fits, runner) else ()
     if others:
-        begun = [replace(fits[0], poses=each) for each in others]
-        fits = trials([fits[0], *begun], TRIALS[-1])
+        best, *matched = trials([best, *(replace(best, poses=each) for each in others)], TRIALS[-1])
+        other = max(matched, key=runner.value)
+        best = other if runner.value(other) > runner.value(best) + CLEARLY else best
     runner.on_progress(TRIED)
-    return fits[0]
+    return best
 
 
 def rivals(fits: Sequence[Fit], runner: Runner) -> list[Fit]:
