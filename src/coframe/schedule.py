@@ -224,13 +224,9 @@ DEVIATIONS = (None, 0.02, 0.05, 0.15)  # of the first phase's spheres, as shares
 TRIALS = (Level(200, 1000, 12, maturing=3, tolerance=1e-3), Level(400, 1500, 10, maturing=4, tolerance=5e-4))
 HOPELESS = 0.2  # nats per point behind the best: a trial is given up
 ELSEWHERE = 0.035  # of the radius: trials that are so far apart have ended in different places
-CLEARLY = (
-    0.03  # nats per point: by less, noise alone makes poses from elsewhere better; where they were needed, it was 0.05 to 0.24
-)
-RIVAL, LONELY = (
-    0.1,
-    0.15,
-)  # nats per point behind the best: a trial that may be right instead of it; the same, where none agrees
+RIVAL = 0.1  # nats per point behind the best: a trial that has ended elsewhere and may be right instead,
+LONELY = 0.15  # the same, where no trial agrees with the best
+CLEARLY = 0.03  # nats per point: by less, poses from elsewhere win by chance; where they were needed it was 0.05 to 0.24
 CHAINS = 2  # that go through the last level side by side,
 LINKS = 2  # each again and again with new components (and other points, where there are more), until that changes little
 MOST_LINKS = 10  # but not for ever
