@@ -67,6 +67,11 @@ class Prior:
         turn = geometry.log_rotation(geometry.rotation(pose) @ geometry.rotation(self.pose).T)
         return np.concatenate([turn, self.where(pose) - self.where(self.pose)])
 
+    def pull(self, pose: Float[Array, "D1 D1"], centre: Float[Array, " D"]) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
+        """What it adds to the matrix and the gradient of its cloud's twist about a centre."""
+        J = lever(self.where(pose) - centre)
+        return J.T @ self.information @ J, J.T @ self.information @ self.error(pose)
+
 
 @dataclass(frozen=True)
 class Constraints:
@@ -125,12 +130,7 @@ def step(
 ) -> Float[Array, "M P"]:
     """The twists of all clouds that solve the system."""
     M, P = len(poses), geometry.degrees_of_freedom(len(centre))
-    H, g = system(moments, precisions, centre)
-    for prior in constraints.priors:
-        j = slice(P * prior.cloud, P * prior.cloud + P)
-        J = lever(prior.where(poses[prior.cloud]) - centre)
-        H[j, j] += J.T @ prior.information @ J
-        g[j] += J.T @ prior.information @ prior.error(poses[prior.cloud])
+    H, g = dense(moments, precisions, centre, poses, constraints)
     free = constraints.allowed(M, len(centre))
     H += np.diag(TRACE * stiffness(moments, precisions, centre).ravel())
     twists = np.zeros(M * P)
@@ -145,7 +145,7 @@ def step_of_many(
     poses: Float[Array, "M D1 D1"],
     constraints: Constraints,
 ) -> Float[Array, "M P"]:
-    """The same, of so many clouds that H is not written down."""
+    """The same, of many clouds."""
     H = of_many(moments, precisions, centre, poses, constraints)
     free = constraints.allowed(len(poses), len(centre)).reshape(H.gradient.shape) & H.held
     trace = TRACE * stiffness(moments, precisions, centre)
@@ -156,6 +156,24 @@ def step_of_many(
     return np.zeros_like(H.gradient)
 
 
+def dense(
+    moments: Moments,
+    precisions: Float[Array, "K D D"],
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+) -> tuple[Float[Array, "MP MP"], Float[Array, " MP"]]:
+    """Matrix and gradient, priors included."""
+    P = geometry.degrees_of_freedom(len(centre))
+    H, g = system(moments, precisions, centre)
+    for prior in constraints.priors:
+        j = slice(P * prior.cloud, P * prior.cloud + P)
+        information, gradient = prior.pull(poses[prior.cloud], centre)
+        H[j, j] += information
+        g[j] += gradient
+    return H, g
+
+
 def of_many(
     moments: Moments,
     precisions: Float[Array, "K D D"],
@@ -163,12 +181,12 @@ def of_many(
     poses: Float[Array, "M D1 D1"],
     constraints: Constraints,
 ) -> Coupled:
-    """The system of many clouds, priors included."""
+    """The same, of so many clouds that H is not written down."""
     H = Coupled.of(moments.mass, *in_space(moments, precisions, centre), [2, 3, 4] if len(centre) == 2 else list(range(6)))
     for prior in constraints.priors:
-        J = lever(prior.where(poses[prior.cloud]) - centre)
-        H.own[prior.cloud] += J.T @ prior.information @ J
-        H.gradient[prior.cloud] += J.T @ prior.information @ prior.error(poses[prior.cloud])
+        information, gradient = prior.pull(poses[prior.cloud], centre)
+        H.own[prior.cloud] += information
+        H.gradient[prior.cloud] += gradient
     return H
 
 
@@ -248,10 +266,7 @@ def own_covariances(
         least = np.full(many.gradient.shape, LEAST_INFORMATION)
         free = constraints.allowed(len(poses), D).reshape(least.shape)
         return many.factored(least, free, damping=DAMPING, gauge_free=constraints.gauge_free).blocks()
-    H, _ = system(moments, precisions, centre)
-    for prior in constraints.priors:
-        j, J = slice(P * prior.cloud, P * prior.cloud + P), lever(prior.where(poses[prior.cloud]) - centre)
-        H[j, j] += J.T @ prior.information @ J
+    H, _ = dense(moments, precisions, centre, poses, constraints)
     whole = covariance(H, D, constraints)
     return np.stack([whole[P * j : P * j + P, P * j : P * j + P] for j in range(len(poses))])
 
