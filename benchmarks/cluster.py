@@ -21,13 +21,14 @@ from unittest import mock
 import numpy as np
 
 import coframe
-from coframe import classify, coupled, geometry, schedule, simulate, sweeps
+from coframe import classify, coupled, geometry, levels, simulate, sweeps
 from coframe.classify import View
 from coframe.clouds import Frames, Summary
 from coframe.cluster import There
 from coframe.estep import Cloud
+from coframe.levels import Step
 from coframe.places import Here
-from coframe.schedule import Step, Supply
+from coframe.schedule import Supply
 from coframe.source import Loaded, Source
 from coframe.start import features
 
@@ -124,8 +125,8 @@ def prepared(clouds: list[np.ndarray], poses: np.ndarray, K: int, points: int) -
     supply = Supply(Here[Source](list(map(Loaded, clouds)), 2), list(map(len, clouds)), frames)
     drawn = supply.drawn(points, np.random.default_rng(0))
     inner = frames.enter_poses(poses, np.zeros(3))
-    mixture = schedule.seeded(schedule.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
-    sweep, step = drawn.sweep(threads=2, tolerance=schedule.TOLERANCE), Step(FLOOR)
+    mixture = levels.seeded(levels.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
+    sweep, step = drawn.sweep(threads=2, tolerance=levels.TOLERANCE), Step(FLOOR)
     for _ in range(4):
         inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
     return drawn.things, inner, mixture
@@ -182,7 +183,7 @@ def main() -> None:
     with sweeps.quiet_blas():
         clouds, poses, mixture = prepared(scene.clouds, scene.poses, K, arguments.points)
         K = len(mixture)
-        here = Here(clouds).sweep(threads=1, tolerance=schedule.TOLERANCE)
+        here = Here(clouds).sweep(threads=1, tolerance=levels.TOLERANCE)
         moments, likelihood = here.moments(poses, mixture, full=True)
         alone = busy(lambda: here.moments(poses, mixture, full=True))
         total, seen = sum(map(len, clouds)), float((moments.mass > 0).sum(1).mean())
@@ -206,9 +207,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for count in arguments.workers:
                 with workers(count, Path(folder)) as client:
-                    far = There.sent(client, clouds).sweep(threads=1, tolerance=schedule.TOLERANCE)
+                    far = There.sent(client, clouds).sweep(threads=1, tolerance=levels.TOLERANCE)
                     tiny = There.sent(client, [Cloud.of(c.points[:40].copy()) for c in clouds])
-                    empty = tiny.sweep(threads=1, tolerance=schedule.TOLERANCE)
+                    empty = tiny.sweep(threads=1, tolerance=levels.TOLERANCE)
                     for sweep in (far, empty):
                         sweep.moments(poses, mixture, full=True)
                     again, same = far.moments(poses, mixture, full=True)

@@ -14,9 +14,10 @@ import numpy as np
 import coframe
 from coframe import geometry, metrics, simulate
 from coframe.clouds import Frames
+from coframe.levels import Level, Runner
 from coframe.places import Here
 from coframe.registration import FLOOR
-from coframe.schedule import Level, Runner, Supply
+from coframe.schedule import Supply
 from coframe.source import Loaded
 
 NOISE_DB = 45.0

@@ -19,7 +19,7 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import geometry, opening, schedule, simulate, sweeps
+from coframe import geometry, levels, opening, schedule, simulate, sweeps
 from coframe.clouds import Summary
 from coframe.cluster import Packed, There
 from coframe.estep import Cloud
@@ -27,8 +27,8 @@ from coframe.io import clouds as cloud_files
 from coframe.io import poses
 from coframe.io.scan import Scan
 from coframe.journal import cloud_digest
+from coframe.levels import Level
 from coframe.places import Here
-from coframe.schedule import Level
 from coframe.source import Loaded
 from coframe.start import nothing
 
@@ -319,7 +319,7 @@ def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
             address = client.scheduler_info()["address"]
             assert address.startswith("tls://")
             clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
-            mixture = schedule.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
+            mixture = levels.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
             poses = geometry.identity(5, 3)
             far = There.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
             for one, other in zip(
@@ -341,7 +341,7 @@ def _arrays(value: Any) -> list[np.ndarray]:
 def test_only_components_with_mass_travel(scene: simulate.Scene, full: bool) -> None:
     clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
     K = 60
-    mixture = schedule.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
+    mixture = levels.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
     if not full:
         spheres = np.tile(1e-3 * np.eye(3), (len(mixture), 1, 1))
         mixture = replace(mixture, covariances=spheres, outlier_density=1e-3)

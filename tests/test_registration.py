@@ -16,9 +16,10 @@ import coframe
 from coframe import em, geometry, joint, metrics, schedule, simulate
 from coframe.estep import Cloud
 from coframe.io import ply
+from coframe.levels import Level, Runner
 from coframe.places import Here
 from coframe.registration import FLOOR, Options, PosePrior
-from coframe.schedule import FIRST, Level, Runner
+from coframe.schedule import FIRST
 
 EPS = np.finfo(float).eps
 

@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
-from coframe import geometry, metrics, schedule, simulate, surface
+from coframe import geometry, levels, metrics, schedule, simulate, surface
 from coframe.clouds import Frames
 from coframe.estep import Cloud
+from coframe.levels import OUTLIERS
 from coframe.places import Here
-from coframe.schedule import OUTLIERS
 from coframe.source import Loaded
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
@@ -30,7 +30,7 @@ def cells(count: int, K: int) -> np.ndarray:
 def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
     points = some_points(D)
     turn = geometry.random_rotation(np.random.default_rng(1), D) if turned else np.eye(D)
-    mixture = schedule.seeded(points, 3, 50, FLOOR, turn)
+    mixture = levels.seeded(points, 3, 50, FLOOR, turn)
     K = len(mixture)
     assert 45 <= K <= 50
     count = cells(len(points), K)
@@ -48,41 +48,41 @@ def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
 def test_another_turn_gives_other_seeds(D: int) -> None:
     points = some_points(D)
     turns = [geometry.random_rotation(np.random.default_rng(seed), D) for seed in (1, 2, 2)]
-    a, b, c = (schedule.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
+    a, b, c = (levels.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
     assert np.abs(np.sort(a, 0) - np.sort(b, 0)).max() > 0.01
     np.testing.assert_array_equal(b, c)
 
 
 def test_seeds_have_enough_points() -> None:
-    assert len(schedule.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3))) == 200 / schedule.LEAST_POINTS
+    assert len(levels.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3))) == 200 / levels.LEAST_POINTS
 
 
 @each_dimension
 def test_rounded(D: int) -> None:
     A = np.random.default_rng(0).normal(size=(4, D, D))
     covariances, mass = A @ A.swapaxes(1, 2), np.array([0.0, 1.0, 100.0, 1e12])
-    rounded = schedule.rounded(covariances, 1.0, mass)
+    rounded = levels.rounded(covariances, 1.0, mass)
     trace = np.trace(covariances, axis1=1, axis2=2)
     np.testing.assert_allclose(np.trace(rounded, axis1=1, axis2=2), trace)
     spheres = trace[:, None, None] / D * np.eye(D)
     np.testing.assert_allclose(rounded[0], spheres[0])  # no points of its own
     np.testing.assert_allclose(rounded[1], (spheres[1] + covariances[1]) / 2)
     np.testing.assert_allclose(rounded[3], covariances[3], rtol=1e-9)
-    np.testing.assert_allclose(schedule.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
-    np.testing.assert_allclose(schedule.rounded(covariances, 0.0, mass + 1), covariances)
+    np.testing.assert_allclose(levels.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
+    np.testing.assert_allclose(levels.rounded(covariances, 0.0, mass + 1), covariances)
 
 
 def test_priors_are_what_each_cloud_sees() -> None:
     mass = np.random.default_rng(0).uniform(0, 50, (4, 9))
     mass[0, 0] = 0
-    own, common = schedule.priors(mass), schedule.priors(mass, common=True)
+    own, common = levels.priors(mass), levels.priors(mass, common=True)
     for priors in (own, common):
         np.testing.assert_allclose(priors.sum(1), 1 - OUTLIERS)
         assert priors.min() > 0
     np.testing.assert_array_equal(common, np.tile(common[:1], (4, 1)))
     np.testing.assert_array_equal(np.argsort(own, 1), np.argsort(mass, 1))
-    np.testing.assert_allclose(own[0, 3] / own[0, 0], (mass[0, 3] + schedule.SMOOTHING) / schedule.SMOOTHING)
-    np.testing.assert_allclose(schedule.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(own[0, 3] / own[0, 0], (mass[0, 3] + levels.SMOOTHING) / levels.SMOOTHING)
+    np.testing.assert_allclose(levels.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9)
 
 
 def random_poses(D: int, count: int, rng: np.random.Generator, size: float = 1.0) -> np.ndarray:
@@ -153,10 +153,10 @@ def test_drawn_points_keep_their_weight() -> None:
 def test_many_points_are_thinned_evenly_to_seed_a_mixture() -> None:
     clouds = Here([Cloud.of(some_points(3, count)) for count in (100, 7, 40)])
     poses = geometry.identity(3, 3)
-    whole = schedule.sampled(clouds, poses, 147)
+    whole = levels.sampled(clouds, poses, 147)
     np.testing.assert_array_equal(whole, np.concatenate([cloud.points for cloud in clouds.things]))
-    np.testing.assert_array_equal(schedule.sampled(clouds, poses, 146), whole[::2])
-    np.testing.assert_array_equal(schedule.sampled(clouds, poses, 21), whole[::7])
+    np.testing.assert_array_equal(levels.sampled(clouds, poses, 146), whole[::2])
+    np.testing.assert_array_equal(levels.sampled(clouds, poses, 21), whole[::7])
 
 
 @pytest.mark.parametrize("count", [3000, 600, 150])

@@ -19,7 +19,7 @@ from coframe import InputError, TrackOptions, depth, geometry, placement, trajec
 from coframe.depth import Intrinsics
 from coframe.estep import Cloud
 from coframe.io import ply
-from coframe.schedule import seeded
+from coframe.levels import seeded
 from coframe.sequence import backend, frames, state
 from coframe.sequence.tracking import Tracker
 

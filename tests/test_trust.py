@@ -11,8 +11,8 @@ import coframe
 from coframe import InputError, Options, geometry, paper, simulate
 from coframe.clouds import Frames
 from coframe.estep import Cloud
+from coframe.levels import Level, Runner, Step
 from coframe.places import Here
-from coframe.schedule import Level, Runner, Step
 from coframe.sequence import frames
 from coframe.sequence.tracking import TrackOptions
 from coframe.sweeps import Sweep

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from coframe import em, geometry, joint, mstep, schedule
+from coframe import em, geometry, joint, levels, mstep, schedule
 from coframe.arrays import Array
 from coframe.doors import Options
 from coframe.em import Fit
@@ -38,7 +38,7 @@ class Arrival:
 
     def expect(self, poses: Float[Array, "2 D1 D1"], mixture: Mixture) -> tuple[Moments, Float[Array, " 2"]]:
         """The E-step: the past as it always was, the cloud as the mixture sees it now."""
-        sweep = Sweep([self.cloud], threads=self.threads, tolerance=schedule.TOLERANCE)
+        sweep = Sweep([self.cloud], threads=self.threads, tolerance=levels.TOLERANCE)
         moments, log_likelihood = sweep.moments(poses[1:], mixture, full=True)
         past = self.past.recentred(mixture.means)
         held = mixture.means is self.past.about  # what does not change need not be known
@@ -51,12 +51,12 @@ class Arrival:
             step,
             poses,
             mixture,
-            radius=schedule.RADIUS,
+            radius=levels.RADIUS,
             iterations=iterations,
             tolerance=tolerance,
-            gain=schedule.GAIN,
+            gain=levels.GAIN,
             bold=not step.hold,
-            penalty=lambda poses, mixture: schedule.log_visibility_prior(mixture),
+            penalty=lambda poses, mixture: levels.log_visibility_prior(mixture),
         )
 
     def best(self, pose: Float[Array, "1 D1 D1"], mixture: Mixture, rng: np.random.Generator) -> Fit:
@@ -81,13 +81,13 @@ class Arrival:
         (assignment,) = sweep.assign(fit.poses[1:], fit.mixture)
         points = geometry.transform(fit.poses[1], self.cloud.restored(self.cloud.points))[assignment.label < 0]
         D = points.shape[1]
-        if len(points) < schedule.LEAST_POINTS:
+        if len(points) < levels.LEAST_POINTS:
             return Mixture(np.zeros((0, D)), np.zeros((0, D, D)), np.zeros(0), fit.mixture.outlier_density, np.zeros((1, 0)))
         own = fit.moments.mass[1]
         typical = float((own**2).sum() / max(own.sum(), mstep.STARVED))
-        count = max(1, round(len(points) / max(typical, schedule.LEAST_POINTS)))
-        seeds = schedule.seeded(points, 1, count, FLOOR, geometry.random_rotation(rng, D))
-        share = len(points) / len(self.cloud) / len(seeds) * (1 - schedule.OUTLIERS)
+        count = max(1, round(len(points) / max(typical, levels.LEAST_POINTS)))
+        seeds = levels.seeded(points, 1, count, FLOOR, geometry.random_rotation(rng, D))
+        share = len(points) / len(self.cloud) / len(seeds) * (1 - levels.OUTLIERS)
         return replace(seeds, weights=np.full(len(seeds), share), visibility=np.full((1, len(seeds)), share))
 
     def settled(self, placed: Fit, mixture: Mixture, options: Options) -> Fit:
@@ -124,7 +124,7 @@ class Step:
         if not self.hold:
             motions = self._motions(moments, poses, mixture, stride)
             poses, moments = motions @ poses, moments.moved(motions)
-        visibility = schedule.priors(moments.mass[1:])
+        visibility = levels.priors(moments.mass[1:])
         mixture = replace(mixture, weights=visibility[0], visibility=visibility)
         if self.frozen is not None:
             return poses, mixture

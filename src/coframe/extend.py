@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe import geometry, mstep, schedule
+from coframe import geometry, levels, mstep, schedule
 from coframe.arrays import Array
 from coframe.arrival import FLOOR, PAST, Arrival
 from coframe.assess import LARGE, Verdict, farther, pose_covariance, verdicts
@@ -90,7 +90,7 @@ def extend(
     outer = frames.leave_mixture(fit.mixture, origin)
     old = with_components(result.moments, outer.means[len(before) :])
     moments = old.with_cloud(frames.leave_moments(fit.moments[1], origin)).recentred(outer.means)
-    visibility = np.concatenate([_old_priors(result, len(outer)), schedule.priors(moments.mass[-1:])])
+    visibility = np.concatenate([_old_priors(result, len(outer)), levels.priors(moments.mass[-1:])])
     extended = replace(
         result,
         clouds=(*result.clouds, cloud),
@@ -127,7 +127,7 @@ def forget(result: Registration, cloud: int) -> Registration:
     # A mixture that EM had not quite settled stands for slightly other moments than those of its clouds; where little is left
     # the difference may be no covariance at all, and the remaining clouds alone decide.
     own_means = mstep.means(rest)
-    own = schedule.rounded(mstep.covariances(rest, own_means, 0.0, mixture.covariances), PSEUDO, mass)
+    own = levels.rounded(mstep.covariances(rest, own_means, 0.0, mixture.covariances), PSEUDO, mass)
     smallest, before = np.linalg.eigvalsh(covariances)[:, 0], np.linalg.eigvalsh(mixture.covariances)[:, 0]
     broken = smallest < 1e-3 * before
     floor = FLOOR * max(map(extent, result.clouds)) ** 2 * np.eye(mixture.dimension)
@@ -206,7 +206,7 @@ def _old_priors(result: Registration, count: int) -> Float[Array, "M K"]:
     rows = result.mixture.visibility
     if rows is None:
         rows = np.tile(result.mixture.weights, (len(result.poses), 1))
-    unseen = schedule.SMOOTHING / (result.moments.mass.sum(1, keepdims=True) + schedule.SMOOTHING * count)
+    unseen = levels.SMOOTHING / (result.moments.mass.sum(1, keepdims=True) + levels.SMOOTHING * count)
     longer = np.concatenate([rows, np.repeat(unseen, count - rows.shape[1], axis=1)], 1)
     return longer * (rows.sum(1) / longer.sum(1))[:, None]
 

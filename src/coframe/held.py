@@ -26,10 +26,11 @@ from coframe.estep import Cloud
 from coframe.export import described
 from coframe.io import clouds as cloud_files
 from coframe.joint import UNCONSTRAINED
+from coframe.levels import RADIUS, Level, Runner
 from coframe.places import Here
 from coframe.registration import FLOOR
 from coframe.result import Registration, in_user_units, with_points
-from coframe.schedule import RADIUS, Level, Runner, Supply
+from coframe.schedule import Supply
 from coframe.source import Loaded
 from coframe.sweeps import Sweep, quiet_blas
 

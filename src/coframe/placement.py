@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from coframe import geometry, schedule
+from coframe import geometry, levels
 from coframe.arrays import Array
 from coframe.estep import Cloud, Components
 from coframe.joint import DAMPING, LEAST_TANGENT, SLIDE
@@ -83,8 +83,8 @@ def place(
             moved = geometry.exp(step) @ pose
             # Products of many motions leave the rotations, and a constant velocity doubles the error in every frame.
             pose = geometry.pose(geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved))
-            value = float(log_likelihood[0]) + schedule.log_visibility_prior(seen)
-            visibility, explained = schedule.priors(moments.mass), float(moments.mass.sum() / sweep.points[0])
+            value = float(log_likelihood[0]) + levels.log_visibility_prior(seen)
+            visibility, explained = levels.priors(moments.mass), float(moments.mass.sum() / sweep.points[0])
             taken += 1
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
             if length < (SETTLED if last else NEARLY):

@@ -10,10 +10,11 @@ from coframe.classify import Labelled
 from coframe.clouds import Frames, InputError
 from coframe.doors import Options
 from coframe.estep import Cloud
+from coframe.levels import Level, Runner
 from coframe.places import Here
 from coframe.registration import FLOOR
 from coframe.result import Registration, in_user_units, with_points
-from coframe.schedule import Level, Runner, Supply
+from coframe.schedule import Supply
 from coframe.source import Loaded
 from coframe.sweeps import Sweep, quiet_blas
 

@@ -21,11 +21,12 @@ from coframe.estep import TOLERANCE, Cloud
 from coframe.groups import side_by_side
 from coframe.joint import Constraints
 from coframe.journal import Journal, cloud_digest, digest
+from coframe.levels import Level, Runner
 from coframe.mixture import Mixture
 from coframe.opening import Given, opened
 from coframe.places import Place
 from coframe.result import Registration, in_user_units, with_points
-from coframe.schedule import Level, Runner, Supply
+from coframe.schedule import Supply
 from coframe.source import Source
 from coframe.start import nothing
 from coframe.start.doubt import Doubt

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from coframe import geometry, schedule
+from coframe import geometry, levels
 from coframe.arrays import Array
 from coframe.estep import Cloud
 from coframe.joint import Constraints
+from coframe.levels import Step
 from coframe.mixture import Mixture
-from coframe.schedule import Step
 from coframe.sweeps import Sweep
 
 FLOOR = 1e-7  # of the squared unit
@@ -68,8 +68,8 @@ def registered(
     poses = np.array([keyframe.pose for keyframe in keyframes])
     points = np.concatenate([keyframe.points for keyframe in keyframes])
     D, floor = points.shape[1], FLOOR * unit**2
-    mixture = schedule.seeded(points, len(keyframes), components, floor, geometry.random_rotation(rng, D))
-    sweep = Sweep([keyframe.cloud for keyframe in keyframes], threads=threads, tolerance=schedule.TOLERANCE)
+    mixture = levels.seeded(points, len(keyframes), components, floor, geometry.random_rotation(rng, D))
+    sweep = Sweep([keyframe.cloud for keyframe in keyframes], threads=threads, tolerance=levels.TOLERANCE)
     hold = Step(floor, hold=True)
     joint = Step(floor, constraints=Constraints(fixed=tuple(fixed)))
     moments, _ = sweep.moments(poses, mixture, full=True)
@@ -79,7 +79,7 @@ def registered(
             moments, _ = sweep.moments(poses, mixture, full=True)
             poses, mixture = joint(moments, poses, mixture, 1.0)
     _, log_likelihood = sweep.moments(poses, mixture, full=True)
-    density = schedule.outlier_density(schedule.typical(log_likelihood, sweep.points))
+    density = levels.outlier_density(levels.typical(log_likelihood, sweep.points))
     mixture = replace(mixture, outlier_density=density)
     poses = geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
     return [replace(keyframe, pose=pose) for keyframe, pose in zip(keyframes, poses, strict=True)], mixture

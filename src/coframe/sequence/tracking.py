@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from coframe import geometry, schedule
+from coframe import geometry, levels
 from coframe.arrays import Array
 from coframe.clouds import extent
 from coframe.doors import check_whole
@@ -109,7 +109,7 @@ class Tracked(Trajectory):
         """A mixture of the whole scene, one component for each cell of a tree over the points of all key frames."""
         points = self.merged()
         floor = backend.FLOOR * extent(points) ** 2
-        return schedule.seeded(points, 1, components, floor, np.eye(points.shape[1]))
+        return levels.seeded(points, 1, components, floor, np.eye(points.shape[1]))
 
 
 @dataclass
