@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import HEAD, OURS, PROBLEMS, ROOT, Method, data, judge, machine, peers_python, show, stanford
+from benchmarks import problems
+from benchmarks.multiview import HEAD, OURS, ROOT, Method, judge, machine, peers_python, show
 from benchmarks.peers import Peer
+from benchmarks.problems import PUBLISHED
 from coframe import geometry, metrics
 
 SUCCESS = {"bunny": 0.6, "dragon": 1.0}  # degrees, of the worst scan
@@ -48,11 +50,11 @@ def ours(clouds: Sequence[np.ndarray], start: np.ndarray) -> tuple[np.ndarray, f
     return result.poses, time.perf_counter() - began
 
 
-def compare(problems: Sequence[str], methods: dict[str, Method], seeds: Sequence[int]) -> list[dict[str, Any]]:
+def compare(names: Sequence[str], methods: dict[str, Method], seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Run and judge everything; print and return a row for each problem, seed and method."""
-    folder, rows = data(), []
-    for name in problems:
-        scans, truth = stanford(folder / PROBLEMS[name])
+    rows = []
+    for name in names:
+        scans, truth = problems.scans(name)
         for seed in seeds:
             clouds, poses = scattered(scans, truth, seed)
             surfaces = [metrics.Surface.of(cloud) for cloud in clouds]
@@ -82,12 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.from_nothing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--problems", nargs="+", choices=PUBLISHED, default=PUBLISHED)
     parser.add_argument("--methods", nargs="+", choices=[OURS, PEER], default=[OURS, PEER])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, metavar="FILE", default=ROOT / "results" / "from_nothing.json")
     options = parser.parse_args(arguments)
-    data()
     report: dict[str, Any] = {
         "options": {**vars(options), "output": str(options.output), "success": SUCCESS},
         "settings": {PEER: SETTINGS},

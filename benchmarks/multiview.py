@@ -25,16 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 import coframe
+from benchmarks import problems
 from benchmarks.peers import SETTINGS, Peer
-from coframe import geometry, metrics
-from coframe.io import ply
+from benchmarks.problems import DEGREES, POINTS, PUBLISHED, SHIFT
+from coframe import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
-PROBLEMS = {"bunny": "stanford/bunny/bun.conf", "dragon": "stanford/dragon_stand/dragonStandRight.conf"}
-POINTS, DEGREES, SHIFT = 3000, 8.0, 0.004  # points a scan; how far starts are off, in degrees and metres
 GATE = 0.002  # of the residual, in metres: what is farther apart is not the same surface
 OURS = "coframe"
 
@@ -50,41 +48,6 @@ def judge(surfaces: Sequence[metrics.Surface], poses: np.ndarray, truth: np.ndar
         "translation": float(metrics.translation_errors(poses, truth)[1:].mean()),
         "residual": metrics.agreement(surfaces, poses, GATE).residual,
     }
-
-
-def stanford(conf: Path) -> tuple[list[np.ndarray], np.ndarray]:
-    """The scans (N_j, 3) in metres and their published poses (M, 4, 4).
-
-    A line `bmesh FILE tx ty tz qx qy qz qw` places a scan. The published quaternions turn the frame, not the points.
-    """
-    rows = [line.split() for line in conf.read_text().splitlines() if line.startswith("bmesh")]
-    scans = []
-    for row in rows:
-        vertices = ply.read(conf.parent / row[1])
-        scans.append(np.stack([vertices[axis] for axis in "xyz"], 1).astype(float))
-    numbers = np.array([row[2:9] for row in rows], float)
-    turns = Rotation.from_quat(numbers[:, 3:]).inv().as_matrix()
-    return scans, geometry.pose(turns, numbers[:, :3])
-
-
-def problem(
-    scans: Sequence[np.ndarray], truth: np.ndarray, noise_db: float | None, seed: int
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Random points of every scan, and the true poses disturbed, but for the first.
-
-    noise_db: Gaussian noise, so many dB below the mean variance of the scan's coordinates. None: no noise.
-    """
-    rng = np.random.default_rng(seed)
-    clouds, start = [], truth.copy()
-    for j, scan in enumerate(scans):
-        cloud = scan[rng.choice(len(scan), min(POINTS, len(scan)), replace=False)]
-        if noise_db is not None:
-            cloud = cloud + rng.normal(size=cloud.shape) * np.sqrt(cloud.var(0).mean() / 10 ** (noise_db / 10))
-        clouds.append(cloud.astype(np.float32).astype(float))  # as the usual files would hold it
-        disturbance = geometry.pose(geometry.random_rotation(rng, 3, DEGREES), rng.uniform(-SHIFT, SHIFT, 3))
-        if j > 0:
-            start[j] = disturbance @ truth[j]
-    return clouds, start
 
 
 def ours(clouds: Sequence[np.ndarray], start: np.ndarray) -> tuple[np.ndarray, float]:
@@ -106,18 +69,18 @@ def in_turns(methods: dict[str, Method], clouds: Sequence[np.ndarray], start: np
     return {name: (poses[name], seconds[name]) for name in methods}
 
 
-def compare(problems: Sequence[str], methods: dict[str, Method], options: argparse.Namespace) -> list[dict[str, Any]]:
+def compare(names: Sequence[str], methods: dict[str, Method], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run and judge everything; print and return a row for each problem, seed and method, and for the poses as published."""
-    folder, rows, warm = data(), [], False
-    for name in problems:
-        scans, truth = stanford(folder / PROBLEMS[name])
+    rows, warm = [], False
+    for name in names:
+        scans, truth = problems.scans(name)
         surfaces = [metrics.Surface.of(scan) for scan in scans]
         rows.append(
             {"problem": name, "seed": None, "method": "published poses", **judge(surfaces, truth, truth), "seconds": None}
         )
         show(rows[-1])
         for seed in options.seeds:
-            clouds, start = problem(scans, truth, options.noise, seed)
+            clouds, start = problems.disturbed(scans, truth, seed, noise_db=options.noise)
             if not warm:
                 in_turns(methods, clouds, start, 1)
                 warm = True
@@ -159,19 +122,6 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
-def data() -> Path:
-    """The folder of the third-party data sets, the ones needed here being there."""
-    folder = Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data")
-    missing = [conf for conf in PROBLEMS.values() if not (folder / conf).exists()]
-    if missing:
-        sys.exit(
-            f"{' and '.join(missing)} not found in {folder}: unpack the Stanford bunny and dragon range scans "
-            "(https://graphics.stanford.edu/data/3Dscanrep/) into stanford/bunny and stanford/dragon_stand of a folder, "
-            "and set COFRAME_DATA to that folder"
-        )
-    return folder
-
-
 def peers_python() -> Path:
     """The interpreter of the peers' environment."""
     folder = ROOT / ".venv-peers"
@@ -196,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.multiview", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--problems", nargs="+", choices=PUBLISHED, default=PUBLISHED)
     parser.add_argument("--methods", nargs="+", choices=[OURS, *SETTINGS], default=[OURS, *SETTINGS])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--noise", type=float, metavar="DB", help="add noise, so many dB below the signal (25 is much)")
@@ -208,7 +158,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     suffix = "" if options.noise is None else f"-{options.noise:g}dB"
     output = options.output or ROOT / "results" / f"multiview{suffix}.json"
 
-    data()
     settings = {name: SETTINGS[name]["clean" if options.noise is None else "noisy"] for name in SETTINGS}
     report: dict[str, Any] = {
         "options": {**vars(options), "output": str(output), "points": POINTS, "degrees": DEGREES, "shift": SHIFT, "gate": GATE},

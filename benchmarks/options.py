@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: MIT
 """What each option of `register` changes: one at a time, on the full scans of the Stanford bunny, from starts 8 degrees off.
 
-`python -m benchmarks.options FOLDER` (with bun.conf and its scans in it) prints mean and worst rotation against the published
+`python -m benchmarks.options` prints mean and worst rotation against the published
 poses, the held-out residual of `benchmarks.multiview`, and the time beside that of the defaults in the same run.
 """
 
 import argparse
 import time
-from pathlib import Path
-
-import numpy as np
 
 import coframe
-from benchmarks.multiview import DEGREES, SHIFT, judge, stanford
-from coframe import Options, geometry, metrics
+from benchmarks import problems
+from benchmarks.multiview import judge
+from coframe import Options, metrics
 
 CHANGES = (
     {},
@@ -32,25 +30,13 @@ CHANGES = (
 )
 
 
-def disturbed(truth: np.ndarray, seed: int = 0) -> np.ndarray:
-    """The true poses, turned and shifted at random, but for the first."""
-    rng = np.random.default_rng(seed)
-    start = truth.copy()
-    for j in range(1, len(truth)):
-        axis = rng.normal(size=3)
-        turn = np.radians(rng.uniform(0, DEGREES)) * axis / np.linalg.norm(axis)
-        start[j] = truth[j] @ geometry.exp(np.concatenate([turn, rng.uniform(-SHIFT, SHIFT, 3)]))
-    return start
-
-
 def main() -> None:
     """Run, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
-    scans, truth = stanford(arguments.folder / "bun.conf")
-    surfaces, start = [metrics.Surface.of(scan) for scan in scans], disturbed(truth)
+    scans, truth = problems.scans("bunny")
+    surfaces, (scans, start) = [metrics.Surface.of(scan) for scan in scans], problems.disturbed(scans, truth, 0, points=None)
     coframe.register(scans[:2], start[:2])  # compiles
     base = None
     for change in CHANGES:

@@ -11,24 +11,13 @@ beyond 2 degrees (published poses are off by half a one) it is wrong. `--start i
 
 import argparse
 import time
-from collections.abc import Iterator
 
 import numpy as np
 
 import coframe
-from benchmarks import multiview
-from coframe import geometry
+from benchmarks import problems
 
 WRONG = 2.0  # degrees
-
-
-def sets() -> Iterator[tuple[str, list[np.ndarray], np.ndarray]]:
-    """Name, scans and true poses."""
-    for name in ("bunny", "dragon"):
-        yield name, *multiview.stanford(multiview.data() / multiview.PROBLEMS[name])
-    for name in ("armadillo", "lucy"):
-        with np.load(multiview.data() / "exact" / f"{name}.npz") as file:
-            yield name, [file[key].astype(float) for key in sorted(file) if key.startswith("scan_")], file["poses"]
 
 
 def parts(count: int) -> dict[str, list[int]]:
@@ -36,12 +25,6 @@ def parts(count: int) -> dict[str, list[int]]:
     every = list(range(count))
     half = count // 2
     return {"all": every, "first half": every[:half], "second half": every[half:], "every second": every[::2]}
-
-
-def disturbed(truth: np.ndarray, degrees: float, shift: float, rng: np.random.Generator) -> np.ndarray:
-    """The true poses, all but the first turned and moved."""
-    motions = [geometry.pose(geometry.random_rotation(rng, 3, degrees), rng.uniform(-shift, shift, 3)) for _ in truth[1:]]
-    return np.concatenate([truth[:1], np.array(motions) @ truth[1:]])
 
 
 def largest(poses: np.ndarray, truth: np.ndarray) -> float:
@@ -57,21 +40,21 @@ def main() -> None:
     options = coframe.Options(start=arguments.start)
     wrong = unsaid = count = 0
     print("set        part          scans seed  start deg   error deg   seconds  pairs  said")
-    for name, scans, truth in sets():
+    for name in (*problems.PUBLISHED, *problems.EXACT):
+        scans, truth = problems.scans(name)
         shift = 0.02 * float(np.ptp(scans[0], axis=0).max())
         for part, rows in parts(len(scans)).items():
             for seed, degrees in ((seed, degrees) for seed in arguments.seeds for degrees in (8.0, 20.0)):
-                rng = np.random.default_rng(seed)
-                clouds = [scans[j][rng.choice(len(scans[j]), min(3000, len(scans[j])), replace=False)] for j in rows]
-                start = disturbed(truth[rows], degrees, shift, rng)
+                some, true = [scans[j] for j in rows], truth[rows]
+                clouds, start = problems.disturbed(some, true, seed, degrees=degrees, shift=shift)
                 began = time.perf_counter()
                 result = coframe.register(clouds, start, options=options)
-                seconds, error = time.perf_counter() - began, largest(result.poses, truth[rows])
+                seconds, error = time.perf_counter() - began, largest(result.poses, true)
                 doubtful = [verdict.verdict for verdict in result.verdicts if verdict.verdict != "aligned"]
                 said = f"{len(doubtful)} not aligned" if doubtful else "doubt" if result.warnings else "aligned"
                 count, wrong, unsaid = count + 1, wrong + (error > WRONG), unsaid + (error > WRONG and said == "aligned")
                 print(
-                    f"{name:<10} {part:<13} {len(rows):>5} {seed:>4} {largest(start, truth[rows]):>10.1f} {error:>11.2f} "
+                    f"{name:<10} {part:<13} {len(rows):>5} {seed:>4} {largest(start, true):>10.1f} {error:>11.2f} "
                     f"{seconds:>9.1f} {result.pairs_tried:>6}  {said}",
                     flush=True,
                 )

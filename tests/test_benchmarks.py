@@ -20,6 +20,12 @@ def multiview(monkeypatch):
     return importlib.import_module("benchmarks.multiview")
 
 
+@pytest.fixture
+def problems(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1])
+    return importlib.import_module("benchmarks.problems")
+
+
 @pytest.fixture(scope="module")
 def scene():
     return simulate.scene(views=3, points=2000, degrees=60.0, rng=np.random.default_rng(0))
@@ -59,17 +65,17 @@ def test_residual_of_two_planes_is_their_distance():
     assert residual(planes, poses, gate=0.009) is None
 
 
-def test_problem_is_fixed_by_its_seed_and_starts_within_bounds(multiview, scene):
-    clouds, start = multiview.problem(scene.clouds, scene.poses, 25.0, seed=1)
-    again, start_again = multiview.problem(scene.clouds, scene.poses, 25.0, seed=1)
+def test_problem_is_fixed_by_its_seed_and_starts_within_bounds(problems, scene):
+    clouds, start = problems.disturbed(scene.clouds, scene.poses, 1, noise_db=25.0)
+    again, start_again = problems.disturbed(scene.clouds, scene.poses, 1, noise_db=25.0)
     assert all(map(np.array_equal, clouds, again))
     assert np.array_equal(start, start_again)
     assert np.array_equal(start[0], scene.poses[0])
     moved = start @ geometry.inverse(scene.poses)
     angles = np.degrees(geometry.angle(geometry.rotation(moved)))
-    assert np.all(angles <= multiview.DEGREES)
+    assert np.all(angles <= problems.DEGREES)
     assert np.all(angles[1:] > 0)
-    assert np.abs(geometry.translation(moved)).max() <= multiview.SHIFT + 1e-12
+    assert np.abs(geometry.translation(moved)).max() <= problems.SHIFT + 1e-12
 
 
 def test_reading_speed_is_measured_for_every_format(tmp_path, monkeypatch, capsys):
