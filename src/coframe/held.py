@@ -87,7 +87,7 @@ def hold(
     found = Sweep([Cloud.of(cloud) for cloud in inner], threads=options.threads).assign(fit.poses, fit.mixture)
     result = with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
     if release:
-        free = schedule.best_start(drawn, fit.poses, runner)
+        free, *_ = schedule.best_starts(drawn, fit.poses, runner)
         result = replace(result, verdicts=tuple(_after(fit, free, result.verdicts)))
     return replace(result, poses=poses, history=tuple(history), status=status, options=options.record())
 

@@ -37,12 +37,8 @@ T = TypeVar("T")
 
 FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 COARSE = Level(300, 1000, 15)  # at which hypotheses about the start are compared
-ASTRAY = (
-    np.pi / 3
-)  # matched poses that turn clouds by more against each other than given ones do are no better idea of the same
-UNDECIDED = (
-    "the start leaves doubt: from there, poses that differ explain the clouds about as well; compare with other start poses"
-)
+ASTRAY = np.pi / 3  # matched poses that turn clouds by more against each other than given ones do are another idea altogether
+UNDECIDED = "the start leaves doubt: poses that differ explain the clouds about as well; compare with other start poses"
 DEFAULTS = Options()
 
 
@@ -131,6 +127,7 @@ def _registered(
     if len(begun.groups) > 1:
         results, sizes = [outcome.result for outcome in outcomes], [summary.size for summary in problem.summaries]
         whole = side_by_side(results, begun.groups, problem.names, sizes, problem.span)
+        whole = replace(whole, warnings=tuple(dict.fromkeys(warning for each in results for warning in each.warnings)))
     return _told(whole, begun, lost), Views.of(outcomes, begun.groups)
 
 
@@ -239,7 +236,7 @@ class Problem:
         def told(step: Iteration) -> bool | None:
             return self.on_iteration(step.in_user_units(frames, origin, points))
 
-        fit = schedule.coarse_to_fine(
+        fit, decided = schedule.coarse_to_fine(
             Supply(self.clouds, self.counts, frames),
             near(frames.enter_poses(poses, origin), self.names),
             Level(options.components, options.points, options.iterations, tolerance=options.tolerance),
@@ -254,7 +251,8 @@ class Problem:
             ),
             lambda: [frames.enter_poses(poses[0] @ geometry.inverse(each[0]) @ each, origin) for each in elsewhere()],
         )
-        return Outcome(fit, frames, in_user_units(fit, self.names, frames, origin, points, constraints))
+        result = in_user_units(fit, self.names, frames, origin, points, constraints)
+        return Outcome(fit, frames, result if decided else replace(result, warnings=(UNDECIDED,)))
 
     def held_out(self, poses: Float[Array, "M D1 D1"]) -> float:
         """How well a coarse model, fitted from start poses to some points, explains others: mean log-likelihood of a point."""
@@ -301,7 +299,7 @@ def _given(problem: Problem, poses: Float[Array, "M D1 D1"], on_pair: Callable[[
     result = outcome.result
     for begun in asked:
         if begun is None:
-            result = replace(result, warnings=(*result.warnings, UNDECIDED))
+            result = replace(result, warnings=tuple(dict.fromkeys([*result.warnings, UNDECIDED])))
         else:
             lost = nothing.contradicted(begun, result.poses, range(len(poses)))
             result = _told(result, replace(begun, source=GIVEN, doubts=()), lost)
@@ -370,7 +368,7 @@ def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registra
         if j in reasons and verdict.verdict != "failed":
             verdict = replace(verdict, verdict="weak", reason=reasons[j])
         verdicts.append(verdict)
-    warnings = []
+    warnings = list(result.warnings)
     if len(begun.groups) > 1:
         lists = "; ".join(", ".join(result.names[j] for j in group) for group in begun.groups)
         warnings.append(

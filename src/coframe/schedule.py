@@ -7,6 +7,7 @@ points, and the likelihood of a common model says which one was right. See `leve
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -61,10 +62,11 @@ def coarse_to_fine(
     last: Level,
     runner: Runner,
     elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
-) -> Fit:
+) -> tuple[Fit, bool]:
     """The whole schedule: several first phases, trials on growing models, and the last level from the best of them.
 
-    `elsewhere` is asked for other start poses where the trials leave doubt.
+    `elsewhere` is asked for other start poses where the trials leave doubt; then the two best ideas both go through the last
+    level, whose larger model tells them apart better. Beside the fit: whether it did.
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the noise of the points does;
     and old components hold on to their points. So the last level is repeated with new ones until that moves the poses no
@@ -72,10 +74,10 @@ def coarse_to_fine(
     word with several times as many.
     """
     drawn = supply.drawn(last.points, runner.rng)
-    start = best_start(drawn, poses, runner, elsewhere)
+    starts = best_starts(drawn, poses, runner, elsewhere)
     more = any(count > last.points for count in supply.counts)
 
-    def chain(runner: Runner) -> list[Fit]:
+    def chain(runner: Runner, start: Fit) -> list[Fit]:
         fits = [runner.fit(drawn, start.poses, last, history=start.history)]
         calm = 0
         told(fits, calm)
@@ -89,8 +91,9 @@ def coarse_to_fine(
     def told(fits: list[Fit], calm: int) -> None:
         runner.on_progress(TRIED + (REPEATED - TRIED) * len(fits) / (len(fits) + LINKS - calm))
 
-    chains = runner.map([chain] * CHAINS)
-    best = max(chains, key=lambda fits: runner.value(fits[-1]))
+    chains = runner.map([partial(chain, start=starts[n % len(starts)]) for n in range(CHAINS)])
+    best, *others = sorted(chains, key=lambda fits: runner.value(fits[-1]), reverse=True)
+    decided = not rivals([best[-1], *(fits[-1] for fits in others)], runner, CLEARLY)
     ends = [fit.poses for fits in chains if apart(fits[-1], best[-1], runner.constraints) < SAME for fit in fits[-LINKS:]]
     if runner.constraints.priors or not ends:  # what they leave free, each chain has chosen for itself
         ends = [best[-1].poses]
@@ -104,20 +107,20 @@ def coarse_to_fine(
     status = best[-1].status
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
-    return replace(end, status=status)
+    return replace(end, status=status), decided
 
 
-def best_start(
+def best_starts(
     clouds: Place[Cloud],
     poses: Float[Array, "M D1 D1"],
     runner: Runner,
     elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
-) -> Fit:
+) -> list[Fit]:
     """Try first phases of different reach on few points, and keep the one whose model explains the clouds best.
 
     Where the start is near enough, they all end in one place. Where they end apart and explain the clouds about equally well,
     none may have found it: on a thin body, say, clouds of its front and its back gain by lying on top of each other. Then
-    what `elsewhere` knows is tried beside them.
+    what `elsewhere` knows is tried beside them, and the second best is kept, too.
     """
     few = fewer(clouds, max(FIRST.points, -(-ENOUGH // len(clouds))), runner.rng)
 
@@ -138,20 +141,25 @@ def best_start(
         fits = sorted(trials(fits, level), key=runner.value, reverse=True)
         fits = [fit for fit in fits if runner.value(fit) > runner.value(fits[0]) - HOPELESS]
     best = fits[0]
-    others = elsewhere() if best.status is not Status.STOPPED and rivals(fits, runner) else ()
+    second = [] if best.status is Status.STOPPED else rivals(fits, runner, RIVAL, LONELY)
+    others = elsewhere() if second else ()
     if others:
         best, *matched = trials([best, *(replace(best, poses=each) for each in others)], TRIALS[-1])
         other = max(matched, key=runner.value)
-        best = other if runner.value(other) > runner.value(best) + CLEARLY else best
+        best, *second = (other, best) if runner.value(other) > runner.value(best) + CLEARLY else (best, other)
     runner.on_progress(TRIED)
-    return best
+    return [best, *second[:1]]
 
 
-def rivals(fits: Sequence[Fit], runner: Runner) -> list[Fit]:
-    """Of fits, best first: those that are elsewhere than the best, and about as good."""
+def rivals(fits: Sequence[Fit], runner: Runner, margin: float, lonely: float | None = None) -> list[Fit]:
+    """Of fits, best first: those that are elsewhere than the best, and within a margin as good.
+
+    lonely: the margin where none of them agrees with the best; default: the same.
+    """
     best, *others = fits
     steps = [em.largest_step(em.relative_twists(best.poses, fit.poses, best.mixture), RADIUS) for fit in others]
-    least = runner.value(best) - (RIVAL if min(steps, default=0.0) < ELSEWHERE else LONELY)
+    agreed = min(steps, default=0.0) < ELSEWHERE
+    least = runner.value(best) - (margin if agreed or lonely is None else lonely)
     return [fit for fit, step in zip(others, steps, strict=True) if step > ELSEWHERE and runner.value(fit) > least]
 
 
