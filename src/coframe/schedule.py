@@ -91,7 +91,7 @@ def coarse_to_fine(
     def told(fits: list[Fit], calm: int) -> None:
         runner.on_progress(TRIED + (REPEATED - TRIED) * len(fits) / (len(fits) + LINKS - calm))
 
-    chains = runner.map([partial(chain, start=starts[n % len(starts)]) for n in range(CHAINS)])
+    chains = runner.map([partial(chain, start=start) for start in [starts[0]] * CHAINS + starts[1:]])
     best, *others = sorted(chains, key=lambda fits: runner.value(fits[-1]), reverse=True)
     decided = not rivals([best[-1], *(fits[-1] for fits in others)], runner, CLEARLY)
     ends = [fit.poses for fits in chains if apart(fits[-1], best[-1], runner.constraints) < SAME for fit in fits[-LINKS:]]
