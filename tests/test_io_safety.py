@@ -2,6 +2,8 @@
 """Promises that a file cannot keep, libraries that are absent, and real scans."""
 
 import io
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,8 +39,6 @@ from coframe.io import ply
     ],
 )
 def test_promises_are_checked_against_the_size(tmp_path: Path, name: str, content: bytes) -> None:
-    import tracemalloc
-
     (tmp_path / name).write_bytes(content)
     tracemalloc.start()
     try:
@@ -62,6 +62,21 @@ def test_npy_and_npz_promises(tmp_path: Path) -> None:
     for name in ("a.npy", "a.npz", "bomb.npz", "pickle.npy", "pickle.npz"):
         with pytest.raises(InputError, match=name):
             cloud_files.read(tmp_path / name)
+
+
+def test_an_archive_with_a_member_larger_than_itself_takes_no_memory(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", points=np.zeros((5, 3)))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    entry = content.rindex(b"PK\x01\x02")  # in the directory at the end: packed and unpacked size
+    content[entry + 20 : entry + 28] = struct.pack("<II", 0xFF000000, 0x00FFFFFF)
+    (tmp_path / "a.npz").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="it would unpack"):
+            cloud_files.read(tmp_path / "a.npz")
+        assert tracemalloc.get_traced_memory()[1] < 3e7
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_absent_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ LARGEST_RATIO, FREE = 100, 1 << 28  # an archive may grow by this factor when un
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Every array of an archive by its name; a ValueError where one is not as the archive promises."""
     with foreign(), zipfile.ZipFile(path) as archive:
-        unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > max(FREE, LARGEST_RATIO * os.stat(path).st_size):
-            raise ValueError(f"it would unpack to {unpacked} bytes")
+        members, size = archive.infolist(), os.stat(path).st_size
+        packed, unpacked = sum(member.compress_size for member in members), sum(member.file_size for member in members)
+        if packed > size or unpacked > max(FREE, LARGEST_RATIO * size):
+            raise ValueError(f"it would unpack {packed} bytes of {size} to {unpacked}")
         return {
             member.removesuffix(".npy"): _member(archive, member) for member in archive.namelist() if member.endswith(".npy")
         }
