@@ -17,7 +17,7 @@ from coframe.io.scan import Scan
 from coframe.report.run import Run
 from coframe.sequence import frames, state
 from coframe.sequence.tracking import Tracker, TrackOptions
-from fuzz.targets import CAMERA, MESHES, POSES, QUICK, SMALL
+from fuzz.targets import CAMERA, MESHES, POSES, small_run
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 RNG = np.random.default_rng(8)
@@ -168,7 +168,7 @@ def checkpoint(path: Path) -> None:
 
     path.unlink(missing_ok=True)
     with contextlib.suppress(KeyboardInterrupt), coframe.Journal(path, every=0.0) as journal:
-        coframe.register(SMALL, geometry.identity(2, 2), options=QUICK, journal=journal, on_iteration=stop)
+        small_run(journal, on_iteration=stop)
 
 
 def _interrupted() -> None:

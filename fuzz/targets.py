@@ -6,15 +6,16 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 import coframe
-from coframe import geometry, stored, trajectory
+from coframe import geometry, schedule, stored, trajectory
 from coframe.clouds import InputError
 from coframe.depth import Intrinsics
 from coframe.io import archive, images
@@ -26,7 +27,7 @@ from fuzz import problems
 
 _unpacked = cache(archive.read)
 SMALL = [np.random.default_rng(seed).normal(size=(9, 2)) for seed in (0, 1)]
-QUICK = coframe.Options(components=1, points=9, iterations=1, threads=1)
+QUICK = coframe.Options(components=1, points=9, iterations=1, threads=1, start="identity")
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 CAMERA = Intrinsics(5.0, 5.0, 2.0, 2.0, 1000.0)
 
@@ -130,13 +131,20 @@ def checkpoint(path: Path) -> None:
         rigid(pose)
 
 
+def small_run(journal: coframe.Journal, **arguments: Any) -> coframe.Registration:
+    """A run with a few iterations of each kind of phase: what is tried is the checkpoint, not the method."""
+    first, trial = (replace(level, iterations=2) for level in (schedule.FIRST, schedule.TRIALS[0]))
+    with mock.patch.multiple(schedule, **problems.SHORT | {"FIRST": first, "TRIALS": (trial,)}):
+        return coframe.register(SMALL, geometry.identity(2, 2), options=QUICK, journal=journal, **arguments)
+
+
 def resumed(path: Path) -> None:
     """A run that goes on from its checkpoint: to the result, or not at all."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         copy = Path(folder) / path.name
         shutil.copy(path, copy)
         with coframe.Journal(copy, resume=True) as journal:
-            found = coframe.register(SMALL, geometry.identity(2, 2), options=QUICK, journal=journal)
+            found = small_run(journal)
         for pose in found.poses:
             rigid(pose)
 
