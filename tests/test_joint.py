@@ -165,8 +165,23 @@ def test_many_clouds_move_as_few_do(
     monkeypatch.setattr(coupled, "RATIO", 0.0)
     found = joint.own_covariances(*given)
     assert np.isfinite(found).all()
-    if not (loose and given[-1].gauge_free):  # the average cloud is as uncertain as the loosest
-        np.testing.assert_allclose(found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max())
+    np.testing.assert_allclose(found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max())
+
+
+@each_dimension
+@pytest.mark.parametrize("pays", [False, True])
+def test_clouds_that_nothing_holds_do_not_blur_the_others(D: int, pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a fixed cloud: one that shares nothing and one that sees nothing are unknown, the others as without these two."""
+    monkeypatch.setattr(coupled, "pays", lambda clouds, components: pays)
+    moments, precisions, centre = many(D, loose=True, empty=True)
+    poses = geometry.identity(len(moments.mass), D)
+    found = joint.own_covariances(moments, precisions, centre, poses, Constraints())
+    np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
+    held = ~np.isin(np.arange(len(poses)), [3, 4])
+    alone = joint.own_covariances(moments.only(held), precisions, centre, poses[held], Constraints())
+    np.testing.assert_allclose(found[held], alone, rtol=1e-9)
+    assert np.abs(alone).max() < 1
+    assert (np.diagonal(found[~held], axis1=1, axis2=2) > 1e15).all()
 
 
 @each_dimension
