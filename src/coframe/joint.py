@@ -9,8 +9,7 @@ function of the poses alone:
     Q(xi) = -1/2 sum_jki alpha_jik |x_ji(xi_j) - m_k(xi)|^2_{P_k},   m_k(xi) = sum_ji alpha_jik x_ji(xi_j) / A_k
 
 with x(xi) = exp(omega) (x - c) + c + tau, c the centre of the scene. One Gauss-Newton step needs the moments only, whatever the
-number of points. The fixed points are the paper's. That the likelihood does not fall is seen to in `em.batch`, which takes back a
-step that lowers it.
+number of points. The fixed points are the paper's. `em.batch` takes back a step that lowers the likelihood.
 """
 
 from contextlib import suppress
