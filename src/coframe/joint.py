@@ -325,11 +325,3 @@ def system(
         plane = (6 * np.arange(M)[:, None] + [2, 3, 4]).ravel()
         H, g = H[np.ix_(plane, plane)], g[plane]
     return H, g
-
-
-def misfit(moments: Moments, precisions: Float[Array, "K D D"]) -> float:
-    """-2 Q with the best means: the sum of squared Mahalanobis distances of the points to the means of their components."""
-    pooled = moments.pooled()
-    offset = pooled.first / np.maximum(pooled.mass, np.finfo(float).tiny)[:, None]
-    scatter = pooled.second - pooled.first[:, :, None] * offset[:, None, :]
-    return float((scatter * precisions).sum())
