@@ -6,12 +6,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+import threadpoolctl
 from scenes import Scene, bits, scene
 
 from coframe import estep, geometry
 from coframe.estep import Cloud
 from coframe.mixture import Mixture
-from coframe.sweeps import Sweep
+from coframe.sweeps import Sweep, quiet_blas
 
 made = cache(scene)
 oracle = cache(lambda D, full, K, outliers: made(D, full=full, K=K, outliers=outliers).oracle())
@@ -266,3 +267,19 @@ def test_a_covariance_that_is_none_is_named(D):
     covariances[5] = -np.eye(D)
     with pytest.raises(ValueError, match="component 5 is not positive definite"):
         s.sweep().moments(s.poses, replace(s.mixture, covariances=covariances))
+
+
+def test_blas_is_quiet_until_the_last_of_several_runs_has_ended() -> None:
+    """Its limits are those of the process: of two runs side by side, the first to end must not lift them for the other."""
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        before, one, other = threads(), quiet_blas(), quiet_blas()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert set(threads()) == {1}
+        other.__exit__(None, None, None)
+        assert threads() == before

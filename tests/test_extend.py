@@ -11,8 +11,10 @@ from scenes import random_poses
 
 import coframe
 from coframe import InputError, Options, geometry, metrics, simulate
+from coframe.groups import side_by_side
 from coframe.growth import implied
 from coframe.io import ply
+from coframe.start.doubt import Doubt
 
 FEW = Options(components=150, points=600)
 
@@ -230,6 +232,55 @@ def test_merging_drops_twins_and_keeps_the_moments(four):
     assert max(label.max() for label in fewer.labels) < len(fewer.mixture)
 
 
+def test_points_of_weight_zero_do_not_count(scene, four):
+    """However many of them there are, and wherever they lie."""
+    clutter = np.random.default_rng(0).normal(3, 5, (5000, 3))
+    weights = np.repeat([2.0, 0.0], [len(scene.clouds[4]), len(clutter)])
+    with_clutter = coframe.extend(
+        four, np.concatenate([scene.clouds[4], clutter]), scene.poses[4], weights=weights, options=FEW
+    )
+    without = coframe.extend(four, scene.clouds[4], scene.poses[4], options=FEW)
+    np.testing.assert_array_equal(with_clutter.poses, without.poses)
+    np.testing.assert_array_equal(with_clutter.pose_covariance, without.pose_covariance)
+
+
+def test_the_covariance_allows_for_noise_that_neighbours_share():
+    """A cloud so noisy that its points are averaged over their neighbours is no better known than in a registration of all."""
+    noisy = simulate.scene(4, 1500, noise_db=25.0, rng=np.random.default_rng(1))
+    options = Options(components=200, points=1500, iterations=3, threads=1)
+    whole = coframe.register(noisy.clouds, noisy.poses, options=options)
+    three = coframe.register(noisy.clouds[:3], noisy.poses[:3], options=options)
+    longer = coframe.extend(three, noisy.clouds[3], noisy.poses[3], options=options)
+    deviations = [np.sqrt(np.diagonal(result.pose_covariance[3])) for result in (longer, whole)]
+    assert (deviations[0] > deviations[1]).all()  # the average of all is known better than the past alone
+    assert (deviations[0] < 3 * deviations[1]).all()
+
+
+def test_the_new_cloud_s_frame_can_be_the_common_one(four, five):
+    for cloud in (4, -1):
+        other = five.relative_to(cloud)
+        np.testing.assert_allclose(other.poses[4], np.eye(4), atol=1e-12)
+        for step, before in zip(other.history, five.history, strict=True):  # of iterations before the cloud came
+            np.testing.assert_array_equal(step.poses, geometry.inverse(five.poses[4]) @ before.poses)
+
+
+def test_clouds_on_their_own_stay_so(scene, four):
+    """A cloud that nothing connects with the others sees nothing of the model, whatever comes or goes."""
+    names, counts = [*four.names, "alone"], [len(cloud) for cloud in scene.clouds[:5]]
+    beside = side_by_side([four], [(0, 1, 2, 3), (4,)], names, counts, lambda poses: np.tile([0.0, 1.0], (5, 1)))
+    nowhere = np.full(counts[4], -1)
+    known = {"clouds": tuple(scene.clouds[:5]), "labels": (*four.labels, nowhere)}
+    beside = replace(beside, **known, outlier_probability=(*four.outlier_probability, np.ones(counts[4])))
+    same = coframe.extend(beside, scene.clouds[0], four.poses[0], options=FEW)
+    new = coframe.extend(
+        beside, scene.clouds[5], four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[5], options=FEW
+    )
+    for changed, lonely in ((coframe.forget(beside, 1), 3), (same, 4), (new, 4)):
+        assert np.isfinite(changed.mixture.weights).all()
+        assert (changed.mixture.weights > 0).all()
+        assert (changed.mixture.visibility[lonely] == 0).all()
+
+
 def test_what_cannot_be_done_is_refused(four):
     with pytest.raises(InputError, match="one of previous, velocity, match"):
         coframe.extend(four, four.clouds[0], "nonsense")
@@ -261,11 +312,15 @@ def test_in_the_plane():
 def test_refining_moves_all_clouds_to_where_a_registration_would(scene, four):
     """From poses that are two degrees off, half of the way and more is undone at once; names stay, groups are refused."""
     off = random_poses(np.random.default_rng(3), 4, 3, degrees=2.0, shift=0.003)
-    disturbed = replace(four, poses=off @ four.poses, names=("a", "b", "c", "d"))
+    doubt = Doubt(2, "it may lie elsewhere")
+    disturbed = replace(four, poses=off @ four.poses, names=("a", "b", "c", "d"), doubts=(doubt,), warnings=("look",))
     refined = coframe.refine(disturbed, options=FEW)
     before = metrics.rotation_errors(disturbed.poses, scene.poses[:4])[1:].max()
     after = metrics.rotation_errors(refined.poses, scene.poses[:4])[1:].max()
     assert after < 0.4 * before
     assert refined.names == disturbed.names
+    assert refined.options == FEW.record() | {"method": "refine"}
+    assert (refined.verdicts[2].verdict, refined.verdicts[2].reason) == ("weak", doubt.reason)
+    assert (refined.doubts, refined.warnings, refined.start) == ((doubt,), ("look",), "given")
     with pytest.raises(InputError, match="expected clouds in one common frame, found 2 groups"):
         coframe.refine(replace(four, groups=((0, 1), (2, 3))))

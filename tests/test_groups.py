@@ -25,7 +25,12 @@ def test_the_history_is_that_of_the_group_that_took_longest() -> None:
 
     result = side_by_side(parts, [(0, 2), (1, 3)], list("abcd"), list(map(len, clouds)), span)
     assert result.iterations == 5
+    shift = geometry.translation(result.poses[[1, 3]] - parts[1].poses)
+    assert shift[0, 0] > 0
     for step, own in zip(result.history, parts[1].history, strict=True):
-        np.testing.assert_array_equal(step.poses[[1, 3]], own.poses)
+        np.testing.assert_array_equal(geometry.rotation(step.poses[[1, 3]]), geometry.rotation(own.poses))
+        np.testing.assert_allclose(
+            geometry.translation(step.poses[[1, 3]]), geometry.translation(own.poses) + shift, atol=1e-12
+        )
     aligned = replace(result, clouds=tuple(clouds)).aligned()
     assert max(aligned[j][:, 0].max() for j in (0, 2)) < min(aligned[j][:, 0].min() for j in (1, 3))

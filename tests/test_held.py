@@ -33,6 +33,26 @@ def test_true_poses_are_kept_and_found_good(scene: simulate.Scene) -> None:
     assert np.isfinite(result.pose_covariance).all()
 
 
+def test_a_stray_point_changes_no_verdict(scene: simulate.Scene) -> None:
+    """A glitch of the sensor, millions of extents away; nor does it move a cloud when they are refined."""
+    stray = [np.concatenate([scene.clouds[0], [[1e7, 1e7, -1e7]]]), *scene.clouds[1:]]
+    result = coframe.hold(stray, scene.poses, options=OPTIONS)
+    assert [verdict.verdict for verdict in result.verdicts] == ["aligned"] * 4
+    assert result.outlier_probability[0][-1] == 1
+    clean = coframe.hold(scene.clouds, scene.poses, options=OPTIONS, release=False)
+    refined = [coframe.refine(each, options=OPTIONS).poses for each in (result, clean)]
+    np.testing.assert_array_equal(*refined)
+
+
+def test_a_cloud_that_belongs_nowhere_does_not_hide_one_out_of_place(scene: simulate.Scene) -> None:
+    elsewhere = [*scene.clouds, scene.clouds[0] + 30.0]
+    poses = np.concatenate([turned(scene.poses, {2: 4.0}), scene.poses[:1]])
+    result = coframe.hold(elsewhere, poses, options=OPTIONS)
+    assert result.verdicts[2].reason.startswith("let go, it turns by 4")
+    assert result.verdicts[4].verdict == "failed"
+    assert np.diagonal(result.pose_covariance[:4], axis1=1, axis2=2).max() < 1e-2
+
+
 def test_a_cloud_out_of_place_is_named(scene: simulate.Scene) -> None:
     result = coframe.hold(scene.clouds, turned(scene.poses, {2: 4.0}), options=OPTIONS)
     assert [verdict.verdict for verdict in result.verdicts] == ["aligned", "aligned", "weak", "aligned"]

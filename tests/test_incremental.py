@@ -123,6 +123,8 @@ def test_what_cannot_be_integrated_is_refused():
         paper.integrate(result, np.full((9, 3), np.nan), name="new")
     with pytest.raises(InputError, match="coordinates per point"):
         paper.integrate(result, clouds[3][:, :2])
+    with pytest.raises(InputError, match="poses: expected shape"):
+        paper.incremental(clouds, result.mixture.means, np.random.default_rng(0), poses=result.poses)
 
 
 @each_dimension
@@ -150,6 +152,7 @@ def test_a_whole_scene_one_cloud_at_a_time():
     assert metrics.rotation_errors(result.poses, truth).max() < 1.0
     kept = paper.incremental(scene.clouds, scene.mixture.means, rng, rejected=0, refinements=0, integrations=5, **start)
     assert metrics.rotation_errors(kept.poses, truth).max() < 2.0
+    assert kept.groups == (tuple(range(6)),)
     again = [paper.incremental(scene.clouds, scene.mixture.means, np.random.default_rng(3), **start).poses for _ in range(2)]
     np.testing.assert_array_equal(*again)
 

@@ -85,6 +85,9 @@ def test_without_a_folder_nothing_is_written(folder: Path, tmp_path: Path, monke
     result = registered(folder, memory=GENEROUS)
     assert max(map(len, result.clouds)) <= OPTIONS.points
     assert list(tmp_path.iterdir()) == []
+    for saved in (result, coframe.forget(result, 0), coframe.extend(result, result.clouds[0], options=OPTIONS)):
+        again = coframe.load(saved.save(tmp_path / "out"))  # with the points at hand
+        assert list(map(len, again.clouds)) == list(map(len, saved.clouds))
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,24 @@ def test_a_jump_in_a_real_sequence_is_found_in_its_right_place(data):
     assert trajectory.absolute_errors(result.found(), truth).rmse < 0.03
 
 
+def test_a_state_with_lost_frames_goes_on_to_the_same_bits(tmp_path, source):
+    """Frames that show nothing have no place and no key frame, in memory and in the file."""
+    blank = edited(
+        source, lambda i, frame: replace(frame, points=frame.points[:0], weights=frame.weights[:0]) if i % 4 == 3 else frame
+    )
+    one = Tracker(FAST)
+    for i in range(12):
+        one.add(one.prepared(i, blank[i]))
+    state.save(one, tmp_path / "state.npz")
+    other = state.load(tmp_path / "state.npz")
+    assert other.base == one.base
+    assert -1 in one.base
+    for tracker in (one, other):
+        tracker.add(tracker.prepared(12, blank[12]))
+    np.testing.assert_array_equal(other.result().poses, one.result().poses)
+    np.testing.assert_array_equal(other.result().lost, np.arange(13) % 4 == 3)
+
+
 def test_a_saved_state_goes_on_to_the_same_bits(tmp_path, source, tracked):
     tracker = Tracker(FAST)
     for i in range(31):
@@ -295,6 +313,19 @@ def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
 def test_options_are_checked():
     with pytest.raises(InputError, match="every: expected a whole number"):
         TrackOptions(every=0)
+    for wrong in ({"group": 1}, {"seed": -1}, {"threads": 0}, {"refinements": -1}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected a whole number"):
+            coframe.PublishedOptions(**wrong)
+
+
+def test_frames_that_show_nothing_or_lie_in_the_plane():
+    nothing = coframe.track(frames.from_arrays([np.zeros((3, 3))] * 2), options=FAST)
+    assert nothing.lost.all()
+    assert nothing.merged().shape == (0, 3)
+    with pytest.raises(InputError, match="found none"):
+        nothing.model()
+    with pytest.raises(InputError, match=r"frame 0: expected points in space, shape \(N, 3\), found shape \(300, 2\)"):
+        coframe.track(frames.from_arrays([np.random.default_rng(0).normal(size=(300, 2))]))
 
 
 def run(*arguments, cwd):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Is the result good? A verdict per cloud, from the moments alone."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -77,6 +78,14 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
     if residual > LARGE * max(typical, expected):
         return "weak", f"it lies {farther(residual, typical)}"
     return "aligned", f"{overlap:.0%} overlap, as close to the other clouds as its points allow"
+
+
+def doubted(verdicts: Sequence[Verdict], reasons: Mapping[int, str]) -> tuple[Verdict, ...]:
+    """The verdicts when there are reasons to doubt the places of some clouds: none of these is called aligned."""
+    return tuple(
+        replace(verdict, verdict="weak", reason=reasons[j]) if j in reasons and verdict.verdict != "failed" else verdict
+        for j, verdict in enumerate(verdicts)
+    )
 
 
 def farther(residual: float, typical: float) -> str:

@@ -116,7 +116,6 @@ class Summary:
 
     size: int  # all points
     count: int  # those that count
-    weight: float  # of all
     median: Float[Array, " D"]
     low: Float[Array, " D"]
     high: Float[Array, " D"]
@@ -127,10 +126,9 @@ class Summary:
     def of(cls, cloud: Source) -> "Summary":
         size = cloud.shape[0]
         if isinstance(cloud, Loaded):
-            weight = size if cloud.weights is None else cloud.weights.sum()
             points, columns = cloud.counted().points, {name: column.dtype for name, column in cloud.columns.items()}
             box = points.min(0), points.max(0)
-            return cls(size, len(points), float(weight), np.median(points, axis=0), *box, extent(points), columns)
+            return cls(size, len(points), np.median(points, axis=0), *box, extent(points), columns)
         near = cloud.counted()
         count = near.shape[0]
         trimmed = [_between(count, share) for share in (0.01, 0.99)] if count >= 100 else []
@@ -140,7 +138,7 @@ class Summary:
         inner = [_interpolated(rest[2 * i], rest[2 * i + 1], share) for i, (_, share) in enumerate(trimmed)] or [low, high]
         longest = float((inner[1] - inner[0]).max()) or float((high - low).max())
         columns = {name: cloud.dtype[name] for name in (cloud.dtype.names or ())[1:]}
-        return cls(size, count, float(count), np.mean([a, b], axis=0), low, high, longest, columns)
+        return cls(size, count, np.mean([a, b], axis=0), low, high, longest, columns)
 
 
 def _between(count: int, share: float) -> tuple[int, float]:

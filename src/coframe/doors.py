@@ -115,7 +115,7 @@ def near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "
 
 
 def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> Sequence[Float[Array, " _"] | None]:
-    """Weights per point, in the mean over all points one: only their ratios count. None where all points count alike."""
+    """Weights per point, in the mean over the points that count one: only their ratios count. None where all count alike."""
     if value is None:
         ones = [np.ones(len(cloud)) for cloud in clouds]
         return [None if found is one else found for found, one in zip(_of_near(ones, clouds), ones, strict=True)]
@@ -139,7 +139,7 @@ def as_weights(value: Any, clouds: Sequence[Float[Array, "_ D"]]) -> Sequence[Fl
                 f"weights of cloud {j}: expected more than {cloud.shape[1]} above {least}, found {(array > 0).sum()}"
             )
     checked = _of_near(checked, clouds)
-    mean = np.concatenate(checked).mean()
+    mean = np.concatenate([array[array > 0] for array in checked]).mean()
     return [array / mean for array in checked]
 
 

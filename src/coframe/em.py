@@ -31,13 +31,14 @@ class Iteration:
     """One turn of the loop: the state it started from, and how far it moved."""
 
     number: int
-    log_likelihood: float  # of all points under what this iteration started from, natural log; NaN where there is no mixture
+    log_likelihood: float  # of its points under what this iteration started from, natural log; NaN where there is no mixture
     step: float  # largest pose change of this iteration, as a share of the scene's radius
     poses: Float[Array, "M D1 D1"]  # that this iteration ended with
+    points: float  # that it saw, weighted: those of a level, which may be some of all
 
-    def in_user_units(self, frames: Frames, origin: Float[Array, " D"], points: float) -> "Iteration":
+    def in_user_units(self, frames: Frames, origin: Float[Array, " D"]) -> "Iteration":
         """The same iteration in the user's coordinates; densities, and so the likelihood, are then per user volume."""
-        volume = points * len(origin) * np.log(frames.scale)
+        volume = self.points * len(origin) * np.log(frames.scale)
         return replace(self, log_likelihood=self.log_likelihood - volume, poses=frames.leave_poses(self.poses, origin))
 
 
@@ -128,7 +129,7 @@ def batch(
         stride = max(now.stride, float(bold))
         poses, mixture = maximize(moments, now.poses, now.mixture, stride)
         twist = relative_twists(now.poses, poses, mixture)
-        step = Iteration(len(now.history), float(log_likelihood.sum()), largest_step(twist, radius), poses)
+        step = Iteration(len(now.history), float(log_likelihood.sum()), largest_step(twist, radius), poses, points)
         settled = step.step < tolerance and value - now.best < (tolerance if gain is None else gain) * points
         calm = now.calm + 1 if settled else 0
         now = State(

@@ -71,10 +71,11 @@ def extend(
     start = _start(result, cloud, pose, options)
     rng = np.random.default_rng(options.seed)
 
-    frames, origin = Frames(np.median(cloud, axis=0)[None], extent(cloud)), result.mixture.means.mean(0)
+    frames, origin = Frames.about([Summary.of(Loaded(cloud, weight))]), result.mixture.means.mean(0)
     before = replace(frames.enter_mixture(result.mixture, origin), visibility=result.mixture.weights[None])
     (inner,) = frames.enter([cloud])
-    some = Loaded(inner, weight).take(schedule.chosen(len(inner), options.points, rng))
+    counted = Loaded(inner, weight).counted()
+    some = counted.take(schedule.chosen(len(counted.points), options.points, rng))
     drawn = schedule.prepared(some.points, some.weights)
     arrival = Arrival(drawn, implied(before, result.moments.mass.sum(0)), options.threads)
     placed = arrival.best(near(frames.enter_poses(start[None], origin), [name]), before, rng)
@@ -86,7 +87,8 @@ def extend(
 
     sweep = Sweep([Cloud.of(inner, weight)], threads=options.threads)
     (assignment,) = sweep.assign(fit.poses[1:], fit.mixture)
-    covariance = frames.leave_covariance(pose_covariance(fit.moments, fit.mixture, fit.poses, PAST)[1:])
+    independent = np.array([1.0, drawn.independent])
+    covariance = frames.leave_covariance(pose_covariance(fit.moments, fit.mixture, fit.poses, PAST, independent)[1:])
     outer = frames.leave_mixture(fit.mixture, origin)
     old = with_components(result.moments, outer.means[len(before) :])
     moments = old.with_cloud(frames.leave_moments(fit.moments[1], origin)).recentred(outer.means)
@@ -105,6 +107,7 @@ def extend(
         attributes=(*(result.attributes or ({},) * M), about) if result.attributes or about else (),
         files=(*result.files, str(file.absolute())) if result.files and file else (),
         groups=_joined_group(result, moments),
+        sizes=(),  # of clouds that stay in their files, it is the points at hand that are extended
     )
     return replace(extended, verdicts=(*result.verdicts, _verdict(extended)))
 
@@ -139,8 +142,7 @@ def forget(result: Registration, cloud: int) -> Registration:
     names = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # component -> its new number; -1 stays
     visibility = None
     if mixture.visibility is not None:
-        visibility = mixture.visibility[others][:, kept]
-        visibility = visibility * (mixture.visibility[others].sum(1) / visibility.sum(1))[:, None]
+        visibility = _rescaled(mixture.visibility[others][:, kept], mixture.visibility[others].sum(1))
     weights = mixture.weights[kept] if visibility is None else visibility.mean(0)
 
     def rest_of(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -160,6 +162,7 @@ def forget(result: Registration, cloud: int) -> Registration:
         history=tuple(replace(step, poses=np.delete(step.poses, cloud, 0)) for step in result.history if len(step.poses) == M),
         attributes=rest_of(result.attributes),
         files=rest_of(result.files),
+        sizes=rest_of(result.sizes),
         groups=tuple(who for group in result.groups if (who := tuple(j - (j > cloud) for j in group if j != cloud))),
         doubts=tuple(replace(d, cloud=d.cloud - (d.cloud > cloud)) for d in result.doubts if d.cloud != cloud),
     )
@@ -208,7 +211,12 @@ def _old_priors(result: Registration, count: int) -> Float[Array, "M K"]:
         rows = np.tile(result.mixture.weights, (len(result.poses), 1))
     unseen = levels.SMOOTHING / (result.moments.mass.sum(1, keepdims=True) + levels.SMOOTHING * count)
     longer = np.concatenate([rows, np.repeat(unseen, count - rows.shape[1], axis=1)], 1)
-    return longer * (rows.sum(1) / longer.sum(1))[:, None]
+    return _rescaled(longer, rows.sum(1))
+
+
+def _rescaled(rows: Float[Array, "M K"], total: Float[Array, " M"]) -> Float[Array, "M K"]:
+    """The rows with given sums; those of clouds that see nothing stay zero."""
+    return rows * (total / np.maximum(rows.sum(1), mstep.TINY))[:, None]
 
 
 def _verdict(result: Registration) -> Verdict:

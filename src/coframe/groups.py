@@ -80,10 +80,12 @@ def side_by_side(
 
 
 def _padded(part: Registration, group: Sequence[int], poses: Float[Array, "M D1 D1"]) -> tuple[Iteration, ...]:
-    """The history of one group, the clouds of the others staying where they ended."""
+    """The history of one group beside the others, whose clouds stay where they ended."""
     steps = []
+    shift = geometry.translation(poses)[group[0]] - geometry.translation(part.poses)[0]
     for step in part.history:
         all_poses = poses.copy()
         all_poses[list(group)] = step.poses
+        all_poses[list(group), :-1, -1] += shift
         steps.append(replace(step, poses=all_poses))
     return tuple(steps)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe import em, schedule
+from coframe import em, opening, schedule
 from coframe.arrays import Array
 from coframe.assess import Verdict, pose_covariance
 from coframe.classify import Labelled
-from coframe.clouds import Frames, InputError, as_clouds
+from coframe.clouds import Frames, InputError
 from coframe.doors import Options, as_poses
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import Cloud
@@ -27,11 +27,9 @@ from coframe.export import described
 from coframe.io import clouds as cloud_files
 from coframe.joint import UNCONSTRAINED
 from coframe.levels import RADIUS, Level, Runner
-from coframe.places import Here
 from coframe.registration import FLOOR
 from coframe.result import Registration, in_user_units, with_points
 from coframe.schedule import Supply
-from coframe.source import Loaded
 from coframe.sweeps import Sweep, quiet_blas
 
 MATURING = 12  # iterations: as many as a repetition of register's last level has in all
@@ -71,20 +69,17 @@ def hold(
         points = [scan.points for scan in scans]
         told: dict[str, Any] = {"names": names, "history": history, "status": status}
         return described(hold(points, poses, options=options, release=release, **told), scans, files)
-    clouds = as_clouds(clouds, names=names)
-    M, D = len(clouds), clouds[0].shape[1]
-    poses = as_poses(poses, M, D)
-    frames = Frames.of(clouds)
+    given = opening.arrays(clouds, None, names, threads=options.threads)
+    clouds = [cloud.points for cloud in given.held]
+    poses = as_poses(poses, len(clouds), given.dimension)
+    frames = Frames.about(given.summaries)
     origin = frames.middle(poses)
-    inner = frames.enter(clouds)
     runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
-    sizes = [len(cloud) for cloud in clouds]
-    drawn = Supply(Here(list(map(Loaded, clouds)), options.threads), sizes, frames).drawn(options.points, runner.rng)
+    drawn = Supply(given.clouds, [summary.count for summary in given.summaries], frames).drawn(options.points, runner.rng)
     level = Level(options.components, options.points, iterations=0, maturing=MATURING)
     fit = runner.fit(drawn, frames.enter_poses(poses, origin), level)
-    names = [f"cloud {j}" for j in range(M)] if names is None else names
-    result = in_user_units(fit, names, frames, origin, float(sum(sizes)))
-    found = Sweep([Cloud.of(cloud) for cloud in inner], threads=options.threads).assign(fit.poses, fit.mixture)
+    result = in_user_units(fit, given.names, frames, origin)
+    found = Sweep([Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=options.threads).assign(fit.poses, fit.mixture)
     result = with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
     if release:
         free, *_ = schedule.best_starts(drawn, fit.poses, runner)

@@ -9,8 +9,7 @@ function of the poses alone:
     Q(xi) = -1/2 sum_jki alpha_jik |x_ji(xi_j) - m_k(xi)|^2_{P_k},   m_k(xi) = sum_ji alpha_jik x_ji(xi_j) / A_k
 
 with x(xi) = exp(omega) (x - c) + c + tau, c the centre of the scene. One Gauss-Newton step needs the moments only, whatever the
-number of points. It is still an EM step: Q never falls (a step that would lower it is shortened), and the fixed points are the
-paper's.
+number of points. The fixed points are the paper's. `em.batch` takes back a step that lowers the likelihood.
 """
 
 from contextlib import suppress
@@ -31,6 +30,7 @@ TRACE = 1e-12  # of the stiffness that a cloud would have alone
 LONGEST = 1e4  # extents or radians of a step: what only a system without hold asks for, and a sum of squares survives
 ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
 LEAST_INFORMATION = 1e-20  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
+LEAST_SHARED = 1.0  # points of a cloud on what others see, too: with less, nothing holds it
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 HEAVIER = 1e-6, 1e-3, 1.0  # where that is not enough
 
@@ -249,7 +249,7 @@ def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraint
     if constraints.gauge_free:
         mean = np.tile(np.eye(P), (M, M)) / M
         result = result - mean @ result - result @ mean + mean @ result @ mean
-    return result
+    return (result + result.T) / 2
 
 
 def own_covariances(
@@ -259,8 +259,17 @@ def own_covariances(
     poses: Float[Array, "M D1 D1"],
     constraints: Constraints,
 ) -> Float[Array, "M P P"]:
-    """The blocks of `covariance` that belong to each cloud by itself."""
+    """The blocks of `covariance` that belong to each cloud by itself.
+
+    Clouds that nothing holds are no part of the average that takes the place of a fixed one: it would be as uncertain as they.
+    """
     D, P = len(centre), geometry.degrees_of_freedom(len(centre))
+    held = shared(moments) > LEAST_SHARED
+    if constraints.gauge_free and not held.all():
+        own = np.tile(np.diag(constraints.allowed(1, D) / LEAST_INFORMATION), (len(poses), 1, 1))
+        if held.any():
+            own[held] = own_covariances(moments.only(held), precisions, centre, poses[held], constraints)
+        return own
     if coupled.pays(*moments.mass.shape):
         many = of_many(moments, precisions, centre, poses, constraints)
         least = np.full(many.gradient.shape, LEAST_INFORMATION)
@@ -269,6 +278,12 @@ def own_covariances(
     H, _ = dense(moments, precisions, centre, poses, constraints)
     whole = covariance(H, D, constraints)
     return np.stack([whole[P * j : P * j + P, P * j : P * j + P] for j in range(len(poses))])
+
+
+def shared(moments: Moments) -> Float[Array, " M"]:
+    """How many points of each cloud lie on what others see, too: what holds it, in the sense of H."""
+    total = np.maximum(moments.mass.sum(0), np.finfo(float).tiny)
+    return (moments.mass * (1 - moments.mass / total)).sum(1)
 
 
 def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
@@ -310,11 +325,3 @@ def system(
         plane = (6 * np.arange(M)[:, None] + [2, 3, 4]).ravel()
         H, g = H[np.ix_(plane, plane)], g[plane]
     return H, g
-
-
-def misfit(moments: Moments, precisions: Float[Array, "K D D"]) -> float:
-    """-2 Q with the best means: the sum of squared Mahalanobis distances of the points to the means of their components."""
-    pooled = moments.pooled()
-    offset = pooled.first / np.maximum(pooled.mass, np.finfo(float).tiny)[:, None]
-    scatter = pooled.second - pooled.first[:, :, None] * offset[:, None, :]
-    return float((scatter * precisions).sum())

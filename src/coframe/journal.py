@@ -242,7 +242,7 @@ def _packed(state: State, known: int) -> Arrays:
     arrays = {
         "poses": state.poses,
         "loop": np.array([state.stride, state.turns, state.calm, state.best, ENDS.index(state.status)]),
-        "steps": np.array([[step.number, step.log_likelihood, step.step] for step in steps]).reshape(-1, 3),
+        "steps": np.array([[step.number, step.log_likelihood, step.step, step.points] for step in steps]).reshape(-1, 4),
         "steps_poses": np.array([step.poses for step in steps]),
         **_packed_mixture(state.mixture),
     }
@@ -257,8 +257,8 @@ def _unpacked(kept: Arrays, history: tuple[Iteration, ...]) -> State:
     """The inverse of `_packed`."""
     stride, turns, calm, best, end = kept["loop"].tolist()
     steps = [
-        Iteration(int(number), log_likelihood, step, poses)
-        for (number, log_likelihood, step), poses in zip(kept["steps"].tolist(), kept["steps_poses"], strict=True)
+        Iteration(int(number), log_likelihood, step, poses, points)
+        for (number, log_likelihood, step, points), poses in zip(kept["steps"].tolist(), kept["steps_poses"], strict=True)
     ]
     return State(
         kept["poses"],

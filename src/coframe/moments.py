@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from coframe import algebra, geometry
 from coframe.arrays import Array
@@ -67,10 +67,13 @@ class Moments:
             np.append(self.points, other.points),
         )
 
+    def only(self, clouds: Bool[Array, " M"]) -> "Moments":
+        """A stack of some of the clouds."""
+        return Moments(self.about, self.mass[clouds], self.first[clouds], self.second[clouds], self.points[clouds])
+
     def without_cloud(self, cloud: int) -> "Moments":
         """A stack without one of its clouds."""
-        rest = np.arange(len(self.mass)) != cloud
-        return Moments(self.about, self.mass[rest], self.first[rest], self.second[rest], self.points[rest])
+        return self.only(np.arange(len(self.mass)) != cloud)
 
     def pooled(self) -> "Moments":
         """The sum over the clouds of a stack, in the order of the clouds."""

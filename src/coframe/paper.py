@@ -70,12 +70,11 @@ def batch(
 
     frames, origin = Frames.of(clouds), means.mean(0)
     sweep = Sweep([Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=threads)
-    points = float(sweep.points.sum())
     phase = partial(
         em.batch,
         sweep.moments,
         radius=0.5,  # Frames scales the largest cloud to an extent of one
-        on_iteration=lambda step: on_iteration(step.in_user_units(frames, origin, points)),
+        on_iteration=lambda step: on_iteration(step.in_user_units(frames, origin)),
     )
     floor = max(epsilon / frames.scale**2, SMALLEST_VARIANCE)
     step = partial(maximization, gamma=gamma, floor=floor, update_priors=update_priors)
@@ -94,7 +93,7 @@ def batch(
     names = [f"cloud {j}" for j in range(len(clouds))]
     if not fit.moments.full:
         fit = replace(fit, moments=sweep.moments(fit.poses, fit.mixture, full=True)[0])
-    result = in_user_units(fit, names, frames, origin, points)
+    result = in_user_units(fit, names, frames, origin)
     found = sweep.assign(fit.poses, fit.mixture)
     return with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
 
@@ -179,6 +178,10 @@ def integrate(
         verdicts=verdicts(moments, outer),
         pose_covariance=np.concatenate([result.pose_covariance, frames.leave_covariance(covariance)]),
         status=Status.ITERATION_LIMIT,
+        groups=(tuple(range(len(result.clouds) + 1)),),
+        attributes=(*result.attributes, {}) if result.attributes else (),
+        files=(),
+        sizes=(),
     )
 
 
@@ -213,6 +216,8 @@ def incremental(
     clouds = as_clouds(clouds)
     means = np.asarray(means, float)
     K, M = len(means), len(clouds)
+    if poses is not None:
+        as_poses(poses, M, clouds[0].shape[1])  # refused here, not halfway
     start = start_poses.by_centroid(clouds, means.mean(0)) if poses is None else np.asarray(poses, float)
     if not 0 <= held <= 1:
         raise InputError(f"held: expected a share of the iterations, 0 to 1, found {held}")

@@ -5,17 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from coframe import schedule
+from coframe import opening, schedule
+from coframe.assess import doubted
 from coframe.classify import Labelled
 from coframe.clouds import Frames, InputError
 from coframe.doors import Options
 from coframe.estep import Cloud
 from coframe.levels import Level, Runner
-from coframe.places import Here
 from coframe.registration import FLOOR
 from coframe.result import Registration, in_user_units, with_points
 from coframe.schedule import Supply
-from coframe.source import Loaded
 from coframe.sweeps import Sweep, quiet_blas
 
 PASSES = 2  # each with new components
@@ -33,17 +32,26 @@ def refine(result: Registration, *, options: Options = DEFAULTS) -> Registration
     """
     if len(result.groups) > 1:
         raise InputError(f"result: expected clouds in one common frame, found {len(result.groups)} groups")
-    clouds = list(result.clouds)
-    frames = Frames.of(clouds)
+    given = opening.arrays(result.clouds, None, result.names, threads=options.threads)
+    clouds, frames = [cloud.points for cloud in given.held], Frames.about(given.summaries)
     origin = frames.middle(result.poses)
     runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
     last = Level(options.components, options.points, schedule.AGAIN, tolerance=options.tolerance)
-    supply = Supply(Here(list(map(Loaded, clouds)), options.threads), [len(cloud) for cloud in clouds], frames)
-    drawn = supply.drawn(options.points, runner.rng)
+    drawn = Supply(given.clouds, [summary.count for summary in given.summaries], frames).drawn(options.points, runner.rng)
     fit = runner.fit(drawn, frames.enter_poses(result.poses, origin), last)
     for _ in range(PASSES - 1):
         fit = runner.fit(drawn, fit.poses, last, history=fit.history)
     sweep = Sweep([Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=options.threads)
     found = [Labelled.of(each, fit.mixture) for each in sweep.assign(fit.poses, fit.mixture)]
-    refined = in_user_units(fit, result.names, frames, origin, float(sum(map(len, clouds))))
-    return replace(with_points(refined, clouds, found), attributes=result.attributes, files=result.files)
+    refined = with_points(in_user_units(fit, result.names, frames, origin), clouds, found)
+    return replace(
+        refined,
+        verdicts=doubted(refined.verdicts, {doubt.cloud: doubt.reason for doubt in result.doubts}),
+        start=result.start,
+        pairs_tried=result.pairs_tried,
+        doubts=result.doubts,
+        warnings=result.warnings,
+        attributes=result.attributes,
+        files=result.files,
+        options=options.record() | {"method": "refine"},
+    )

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from coframe import classify, em, geometry, schedule
 from coframe.arrays import Array
+from coframe.assess import doubted
 from coframe.classify import Labelled, View
 from coframe.clouds import Frames, InputError, Summary
 from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, near
@@ -230,11 +231,10 @@ class Problem:
         """EM from start poses, or from those of `elsewhere` if need be. Another `seed` is another run with the same options."""
         options = self.options
         frames, origin = self._frames(poses)
-        points = float(sum(summary.weight for summary in self.summaries))
         constraints = Constraints(self.fixed, options.motion, as_priors(self.priors, frames, origin))
 
         def told(step: Iteration) -> bool | None:
-            return self.on_iteration(step.in_user_units(frames, origin, points))
+            return self.on_iteration(step.in_user_units(frames, origin))
 
         fit, decided = schedule.coarse_to_fine(
             Supply(self.clouds, self.counts, frames),
@@ -251,7 +251,7 @@ class Problem:
             ),
             lambda: [frames.enter_poses(poses[0] @ geometry.inverse(each[0]) @ each, origin) for each in elsewhere()],
         )
-        result = in_user_units(fit, self.names, frames, origin, points, constraints)
+        result = in_user_units(fit, self.names, frames, origin, constraints)
         return Outcome(fit, frames, result if decided else replace(result, warnings=(UNDECIDED,)))
 
     def held_out(self, poses: Float[Array, "M D1 D1"]) -> float:
@@ -359,14 +359,11 @@ def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registra
     """The result, with what its start says of it: nothing in doubt is called aligned."""
     group_of = {j: g for g, group in enumerate(begun.groups) for j in group}
     doubts = tuple({doubt.cloud: doubt for doubt in [*lost, *begun.doubts]}.values())
-    reasons = {doubt.cloud: doubt.reason for doubt in doubts}
     verdicts = []
     for j, verdict in enumerate(result.verdicts):
         if len(begun.groups) > 1 and len(begun.groups[group_of[j]]) > 1:
             where = f"in group {group_of[j] + 1} of {len(begun.groups)}"
             verdict = replace(verdict, reason=f"{where}: {verdict.reason}")
-        if j in reasons and verdict.verdict != "failed":
-            verdict = replace(verdict, verdict="weak", reason=reasons[j])
         verdicts.append(verdict)
     warnings = list(result.warnings)
     if len(begun.groups) > 1:
@@ -382,7 +379,7 @@ def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registra
         warnings.append(f"the matcher crashed on {len(begun.crashed)} of {begun.pairs} pairs, which were left out: {pairs}")
     return replace(
         result,
-        verdicts=tuple(verdicts),
+        verdicts=doubted(verdicts, {doubt.cloud: doubt.reason for doubt in doubts}),
         groups=begun.groups,
         start=begun.source,
         pairs_tried=begun.pairs,

@@ -105,16 +105,22 @@ class Registration:
 
     def relative_to(self, cloud: int) -> "Registration":
         """The same registration with the frame of one cloud as the common frame."""
+        cloud = range(len(self.poses))[cloud]
         motion = geometry.inverse(self.poses[cloud])
         R = geometry.rotation(motion)
         means = geometry.transform(motion, self.mixture.means)
+
+        def seen_from_cloud(poses: Float[Array, "m D1 D1"]) -> Float[Array, "m D1 D1"]:
+            """Iterations from before the cloud was there know nothing of its pose."""
+            return (geometry.inverse(poses[cloud]) if cloud < len(poses) else motion) @ poses
+
         return replace(
             self,
             poses=motion @ self.poses,
             mixture=replace(self.mixture, means=means, covariances=R @ self.mixture.covariances @ R.T),
             moments=self.moments.moved(np.broadcast_to(motion, self.poses.shape)).recentred(means),
             pose_covariance=_turned(self.pose_covariance, R),
-            history=tuple(replace(step, poses=geometry.inverse(step.poses[cloud]) @ step.poses) for step in self.history),
+            history=tuple(replace(step, poses=seen_from_cloud(step.poses)) for step in self.history),
         )
 
     def plot(self, *, points: int = 50_000, rng: np.random.Generator | None = None) -> Any:
@@ -147,13 +153,9 @@ def in_user_units(
     names: Sequence[str],
     frames: Frames,
     origin: Float[Array, " D"],
-    points: float,
     constraints: Constraints = UNCONSTRAINED,
 ) -> Registration:
-    """A fit of centred and scaled clouds as the user's result, without the points: see `with_points`.
-
-    `points` is the (weighted) number of all of them; the fit's moments are full.
-    """
+    """A fit of centred and scaled clouds as the user's result, without the points: see `with_points`. Its moments are full."""
     covariance = pose_covariance(fit.moments, fit.mixture, fit.poses, constraints, fit.independent)
     mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(fit.moments, origin)
     return Registration(
@@ -166,7 +168,7 @@ def in_user_units(
         labels=(),
         verdicts=verdicts(moments, mixture),
         pose_covariance=frames.leave_covariance(covariance),
-        history=tuple(step.in_user_units(frames, origin, points) for step in fit.history),
+        history=tuple(step.in_user_units(frames, origin) for step in fit.history),
         status=fit.status,
         groups=(tuple(range(len(names))),),
     )

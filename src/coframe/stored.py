@@ -40,7 +40,7 @@ def write(folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable
     folder.mkdir(parents=True, exist_ok=True)
     details, header = summary(folder, fields)
     pose_files.write(folder / "poses.json", fields["names"], fields["poses"], details=details, **header)
-    if not fields["sizes"]:  # else they have been written already
+    if not (fields["sizes"] and merged.holds(folder, fields["sizes"])):  # else all of them have been written already
         _write_merged(folder / merged.NAME, fields)
     ply.write(
         folder / "model.ply",
@@ -107,7 +107,7 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
         "second": moments.second,
         "points": moments.points,
         "history_poses": np.array([step.poses for step in history]),
-        "history": np.array([[step.number, step.log_likelihood, step.step] for step in history]).reshape(-1, 3),
+        "history": np.array([[s.number, s.log_likelihood, s.step, s.points] for s in history]).reshape(-1, 4),
         "status": fields["status"].name,
         "start": json.dumps(start),
     }
@@ -164,8 +164,8 @@ def _read(folder: Path) -> dict[str, Any]:
         "verdicts": tuple(_verdict(json.loads(str(verdict))) for verdict in s["verdicts"]),
         "pose_covariance": s["pose_covariance"],
         "history": tuple(
-            Iteration(int(number), log_likelihood, step, pose)
-            for (number, log_likelihood, step), pose in zip(s["history"], s["history_poses"], strict=True)
+            Iteration(int(number), log_likelihood, step, pose, points)
+            for (number, log_likelihood, step, points), pose in zip(s["history"], s["history_poses"], strict=True)
         ),
         "status": Status[str(s["status"])],
         "attributes": _attributes(vertices, parts, poses),
@@ -178,7 +178,7 @@ def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
     """A ValueError where the numbers of a state are not a registration; returns the sizes M, K and D."""
     shapes = {"means": "K D", "covariances": "K D D", "weights": "K", "outlier_density": "", "pose_covariance": "M P P"}
     shapes |= {"about": "K D", "mass": "M K", "first": "M K D", "second": "M K D D" if s["second"].ndim == 4 else "M K"}
-    shapes |= {"points": "M", "poses": "M D1 D1", "history": "I 3"}
+    shapes |= {"points": "M", "poses": "M D1 D1", "history": "I 4"}
     shapes |= {"visibility": "M K"} if s["visibility"].size else {}
     shapes |= {"history_poses": "I H D1 D1"} if len(s["history"]) else {}
     likelihood = s["history"][:, 1:2]

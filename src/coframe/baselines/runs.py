@@ -60,10 +60,11 @@ def run(
     origin = frames.middle(poses)
     last = frames.enter_poses(poses, origin)
     history: list[Iteration] = []
+    points = float(sum(map(len, given)))
     status = Status.CONVERGED
     for new in settled(solve(frames.enter(given), last), last, tolerance):
-        step = Iteration(len(history), float("nan"), moved(last, new), new)
-        history.append(step.in_user_units(frames, origin, 0.0))
+        step = Iteration(len(history), float("nan"), moved(last, new), new, points)
+        history.append(step.in_user_units(frames, origin))
         last = new
         if on_iteration(history[-1]):
             status = Status.STOPPED

@@ -74,6 +74,16 @@ def part(folder: str | os.PathLike[str], cloud: int) -> Path:
     return Path(folder) / f"merged-{cloud:04d}.ply"
 
 
+def holds(folder: str | os.PathLike[str], sizes: Sequence[int]) -> bool:
+    """Whether so many points of each cloud have been written to a folder."""
+    try:
+        if (Path(folder) / NAME).is_file():
+            return ply.count(Path(folder) / NAME) == sum(sizes)
+        return all(ply.count(part(folder, j)) == size for j, size in enumerate(sizes))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def read(folder: str | os.PathLike[str], clouds: int) -> Shaped[Array, " N"] | None:
     """All rows of a folder, from its one file or from one a cloud; None where there are none."""
     if (Path(folder) / NAME).is_file():

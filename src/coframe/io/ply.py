@@ -64,6 +64,12 @@ def read(path: str | os.PathLike[str]) -> Array:
     return _by_plyfile(path, header)["vertex"].data
 
 
+def count(path: str | os.PathLike[str]) -> int:
+    """The vertices that a file promises."""
+    with open(path, "rb") as file:
+        return Header.read(file).vertices.count
+
+
 def read_scan(path: str | os.PathLike[str]) -> Scan:
     """The vertices with all their properties; what the file has besides (faces) is left out."""
     return _scan(read(path), path)

@@ -193,8 +193,7 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
 def _convergence(result: Registration) -> str:
     if not result.history:
         return "<p>No iteration was run.</p>"
-    points = sum(result.counts)
-    likelihood = np.array([step.log_likelihood for step in result.history]) / points
+    likelihood = np.array([step.log_likelihood / step.points for step in result.history])
     steps = np.array([step.step for step in result.history])
     climb = (
         f"<figure>{charts.curve(likelihood, label='log-likelihood per point', across='iteration')}<figcaption>A jump marks a "

@@ -186,8 +186,10 @@ def _cloud(path: Path, time: float) -> Frame:
     return _frame(cloud_files.read(path), time, path.name)
 
 
-def _frame(points: Float[Array, "N D"], time: float, name: str) -> Frame:
+def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
     """Without points that are no places."""
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InputError(f"{name}: expected points in space, shape (N, 3), found shape {points.shape}")
     points = points[(np.abs(points) <= LARGEST_NUMBER).all(1)]  # false for NaN
     return Frame(time, points, np.ones(len(points)), name)
 

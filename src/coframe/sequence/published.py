@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry, paper
 from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.doors import check_whole
 from coframe.result import Registration
 from coframe.sequence.frames import Frames, strided
 from coframe.start import means as start_means
@@ -50,9 +50,7 @@ class PublishedOptions:
 
     def __post_init__(self) -> None:
         least = {"downsampling": 1, "group": 2, "window": 2, "front_components": 1, "back_components": 1, "block": 0}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise InputError(f"{name}: expected a whole number of at least {smallest}, found {getattr(self, name)!r}")
+        check_whole(self, least | {"front_iterations": 0, "refinements": 0, "seed": 0, "threads": 1})
 
 
 @dataclass(frozen=True)

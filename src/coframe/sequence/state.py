@@ -115,8 +115,8 @@ def _check(s: dict[str, Array]) -> None:
     met = s.get("meeting", np.zeros(2, np.int64))
     if (s["parts"] < 0).any() or not 0 <= met[0] <= met[1] <= len(ends) or met[0] > len(s.get("meeting_poses", s["poses"])):
         raise ValueError("its parts are none")
-    if len(s["base"]) and not (s["base"].min() >= 0 and s["base"].max() < max(len(ends), 1)):
-        raise ValueError("a frame has no key frame")
+    if not ((s["base"] >= -1) & (s["base"] < len(ends))).all():  # -1: a frame without a place
+        raise ValueError("a frame belongs to a key frame that it has not")
     if not all(is_motion(pose) for name in ("poses", "relative") for pose in s[name]) or not is_motion(s["velocity"]):
         raise ValueError("its poses are not rotations and translations")
     if len(ends) and not ("means" in s and 0 < s["numbers"][0] <= LARGEST_NUMBER):

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from coframe import geometry, levels
 from coframe.arrays import Array
-from coframe.clouds import extent
+from coframe.clouds import InputError, extent
 from coframe.doors import check_whole
 from coframe.estep import Cloud
 from coframe.mixture import Mixture
@@ -103,11 +103,13 @@ class Tracked(Trajectory):
 
     def merged(self) -> Float[Array, "_ D"]:
         """The points of all key frames in the common frame."""
-        return np.concatenate([keyframe.points for keyframe in self.keyframes])
+        return np.concatenate([keyframe.points for keyframe in self.keyframes] or [np.zeros((0, 3))])
 
     def model(self, components: int = 5000) -> Mixture:
         """A mixture of the whole scene, one component for each cell of a tree over the points of all key frames."""
         points = self.merged()
+        if not len(points):
+            raise InputError("model: expected frames that show something, found none")
         floor = backend.FLOOR * extent(points) ** 2
         return levels.seeded(points, 1, components, floor, np.eye(points.shape[1]))
 
@@ -216,7 +218,7 @@ class Tracker:
         self.relative[index] = geometry.inverse(self.keyframes[-1].pose) @ pose
 
     def _last(self) -> int | None:
-        """The last frame that has a place, in the current part."""
+        """The last frame that has a place. While there is a target, that is in the current part."""
         return next((i for i in range(len(self.base) - 1, -1, -1) if self.base[i] >= 0), None)
 
     def _known(self, index: int) -> Float[Array, "4 4"]:
