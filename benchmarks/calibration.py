@@ -52,9 +52,9 @@ def simulated(noise: tuple[float, float], rng: np.random.Generator) -> tuple[lis
     return s.clouds, s.poses, geometry.pose(turns, rng.uniform(-START_SHIFT, START_SHIFT, (VIEWS, 3))) @ s.poses
 
 
-def scanned(name: str, points: int, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+def scanned(path: Path, points: int, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """The same, of some points of each scan of a set."""
-    with np.load(multiview.data() / "exact" / f"{name}.npz") as file:
+    with np.load(path) as file:
         scans, poses = [file[key].astype(float) for key in sorted(file) if key.startswith("scan_")], file["poses"]
     clouds = [scan[rng.permutation(len(scan))[: points or None]] for scan in scans]
     return clouds, poses, parts.disturbed(poses, SCAN_DEGREES, SCAN_SHIFT, rng)
@@ -81,7 +81,8 @@ def main() -> None:
         if arguments.set == "simulated":
             results.append(judged(*simulated(arguments.noise, rng)))
         else:
-            results.append(judged(*scanned(arguments.set, arguments.points, rng)))
+            path = multiview.data() / "exact" / f"{arguments.set}.npz"
+            results.append(judged(*scanned(path, arguments.points, rng)))
         if (seed + 1) % 10 == 0 or seed + 1 == arguments.scenes:
             passed = time.perf_counter() - began
             print(f"  {seed + 1} of {arguments.scenes} scenes, {passed:.0f} s", flush=True)
