@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Is `result.pose_covariance` true? Pose errors of simulated scenes in units of it: `python -m benchmarks.calibration`."""
+"""Is `result.pose_covariance` true? Pose errors in units of it.
+
+    python -m benchmarks.calibration [--scenes 200] [--noise 40 50]          simulated scenes
+    python -m benchmarks.calibration --set armadillo [--scenes 6] [--points 3000]
+
+`--set` takes virtual depth scans with exact poses (armadillo, lucy; see docs/data.md), each time other points of them (0: all).
+"""
 
 import argparse
 import json
@@ -10,12 +16,14 @@ import numpy as np
 from scipy.stats import chi2
 
 import coframe
+from benchmarks import multiview, parts
 from coframe import geometry, joint, simulate
 
 VIEWS, POINTS, DEGREES = 5, 1500, 120.0
 NOISE_DB = (40.0, 50.0)
 START_DEGREES, START_SHIFT = 5.0, 0.03
 NOMINAL = (0.50, 0.90, 0.95, 0.99)
+SCAN_DEGREES, SCAN_SHIFT = 8.0, 0.03  # starts of the scans with exact poses
 PARTS = {"pose": slice(0, 6), "rotation": slice(0, 3), "translation": slice(3, 6)}
 
 
@@ -37,25 +45,44 @@ def squared(error: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return np.einsum("ji,ji->j", error, np.linalg.solve(covariance, error[..., None])[..., 0])
 
 
-def scene(seed: int) -> dict[str, np.ndarray]:
-    """One scene, registered: the normalised squared errors of its clouds, for whole poses and for their parts."""
-    rng = np.random.default_rng(seed)
-    s = simulate.scene(VIEWS, POINTS, degrees=DEGREES, noise_db=rng.uniform(*NOISE_DB), rng=rng)
+def simulated(noise: tuple[float, float], rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Clouds, true poses and start poses of one scene."""
+    s = simulate.scene(VIEWS, POINTS, degrees=DEGREES, noise_db=rng.uniform(*noise), rng=rng)
     turns = np.array([geometry.random_rotation(rng, 3, START_DEGREES) for _ in s.poses])
-    start = geometry.pose(turns, rng.uniform(-START_SHIFT, START_SHIFT, (VIEWS, 3))) @ s.poses
-    result = coframe.register(s.clouds, start)
-    e, C = errors(result, s.poses), result.pose_covariance
+    return s.clouds, s.poses, geometry.pose(turns, rng.uniform(-START_SHIFT, START_SHIFT, (VIEWS, 3))) @ s.poses
+
+
+def scanned(path: Path, points: int, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The same, of some points of each scan of a set."""
+    with np.load(path) as file:
+        scans, poses = [file[key].astype(float) for key in sorted(file) if key.startswith("scan_")], file["poses"]
+    clouds = [scan[rng.permutation(len(scan))[: points or None]] for scan in scans]
+    return clouds, poses, parts.disturbed(poses, SCAN_DEGREES, SCAN_SHIFT, rng)
+
+
+def judged(clouds: list[np.ndarray], truth: np.ndarray, start: np.ndarray) -> dict[str, np.ndarray]:
+    """The normalised squared errors of a scene's clouds, for whole poses and for their parts."""
+    result = coframe.register(clouds, start, options=coframe.Options(start="identity"))  # near enough to need no matching
+    e, C = errors(result, truth), result.pose_covariance
     return {name: squared(e[:, part], C[:, part, part]) for name, part in PARTS.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=int, default=200)
+    parser.add_argument("--noise", type=float, nargs=2, default=NOISE_DB, help="of simulated scenes, from and to [dB]")
+    parser.add_argument("--set", choices=["simulated", "armadillo", "lucy"], default="simulated")
+    parser.add_argument("--points", type=int, default=3000, help="of each scan of a set; 0: all")
     parser.add_argument("--output", type=Path, default=Path("results/calibration.json"))
     arguments = parser.parse_args()
     began, results = time.perf_counter(), []
     for seed in range(arguments.scenes):
-        results.append(scene(seed))
+        rng = np.random.default_rng(seed)
+        if arguments.set == "simulated":
+            results.append(judged(*simulated(arguments.noise, rng)))
+        else:
+            path = multiview.data() / "exact" / f"{arguments.set}.npz"
+            results.append(judged(*scanned(path, arguments.points, rng)))
         if (seed + 1) % 10 == 0 or seed + 1 == arguments.scenes:
             passed = time.perf_counter() - began
             print(f"  {seed + 1} of {arguments.scenes} scenes, {passed:.0f} s", flush=True)
@@ -71,9 +98,13 @@ def main() -> None:
         ratios = f"mean ratio {table[name]['mean_ratio']:.2f}, median ratio {table[name]['median_ratio']:.2f}"
         print(f"{name:12s} coverage at nominal {covered}   {ratios}")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    setting = {"scenes": arguments.scenes, "views": VIEWS, "points": POINTS, "degrees": DEGREES, "noise_db": NOISE_DB}
-    start = {"start_degrees": START_DEGREES, "start_shift": START_SHIFT, "version": coframe.__version__}
-    arguments.output.write_text(json.dumps({**setting, **start, "seconds": time.perf_counter() - began, **table}, indent=1))
+    setting = {"set": arguments.set, "scenes": arguments.scenes, "version": coframe.__version__}
+    if arguments.set == "simulated":
+        setting |= {"views": VIEWS, "points": POINTS, "degrees": DEGREES, "noise_db": arguments.noise}
+        setting |= {"start_degrees": START_DEGREES, "start_shift": START_SHIFT}
+    else:
+        setting |= {"points": arguments.points, "start_degrees": SCAN_DEGREES, "start_shift": SCAN_SHIFT}
+    arguments.output.write_text(json.dumps({**setting, "seconds": time.perf_counter() - began, **table}, indent=1))
     print(f"saved to {arguments.output}")
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Verdicts and covariances from moments that were made by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -104,9 +105,15 @@ class Assessed(Problem):
         mass = self.moments.mass.sum(0)
         self.certain = ((mass - D) / mass)[:, None, None] * self.precisions  # a fitted plane took D of the points' freedom
 
+    @property
+    def placed(self) -> np.ndarray:
+        return geometry.pose(np.tile(np.eye(self.D), (self.M, 1, 1)), self.places)
+
     def covariance(self, constraints: Constraints = UNCONSTRAINED) -> np.ndarray:
-        poses = geometry.pose(np.tile(np.eye(self.D), (self.M, 1, 1)), self.places)
-        return assess.pose_covariance(self.moments, self.mixture, poses, constraints)
+        return assess.pose_covariance(self.moments, self.mixture, self.placed, constraints)
+
+    def error_covariance(self, constraints: Constraints = UNCONSTRAINED) -> np.ndarray:
+        return assess.error_covariance(self.moments, self.mixture, self.placed, constraints)
 
     def at_places(self, whole: np.ndarray) -> np.ndarray:
         """The clouds' own blocks of a covariance of all twists, each moved from the scene's centre to its cloud's place."""
@@ -115,13 +122,22 @@ class Assessed(Problem):
         return np.array([J @ block @ J.T for J, block in zip(levers, blocks, strict=True)])
 
 
+Covariance = Callable[[Assessed, Constraints], np.ndarray]
+each_covariance = pytest.mark.parametrize(
+    "covariance", [Assessed.covariance, Assessed.error_covariance], ids=["chance", "error"]
+)
+
+
 @each_dimension
+@each_covariance
 @pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"])
-def test_covariance_is_symmetric_and_not_negative(D: int, constraints: Constraints) -> None:
-    C = Assessed(D).covariance(constraints)
+def test_covariance_is_symmetric_and_not_negative(D: int, covariance: Covariance, constraints: Constraints) -> None:
+    C = covariance(Assessed(D), constraints)
     np.testing.assert_allclose(C, C.swapaxes(1, 2), atol=1e-12 * np.abs(C).max())
     assert np.linalg.eigvalsh(C).min() > -1e-12 * np.abs(C).max()
     assert (np.linalg.eigvalsh(C).min(1) > 1e-9).sum() == 4 - len(constraints.fixed)
+    for fixed in constraints.fixed:
+        np.testing.assert_array_equal(C[fixed], 0)
 
 
 @each_dimension
@@ -149,17 +165,18 @@ def test_covariance_of_shifts_is_that_in_the_gauge_of_the_average_cloud(D: int) 
 
 
 @each_dimension
-def test_covariance_follows_the_unit(D: int) -> None:
+@each_covariance
+def test_covariance_follows_the_unit(D: int, covariance: Covariance) -> None:
     """Beside a fixed cloud; without one, the stiffness against a common turn knows the unit, and `register` has its own."""
     p, unit, constraints = Assessed(D), 1000.0, Constraints(fixed=(0,))
-    C = p.covariance(constraints)
+    C = covariance(p, constraints)
     p.moments = replace(
         p.moments, about=unit * p.moments.about, first=unit * p.moments.first, second=unit**2 * p.moments.second
     )
     p.mixture = replace(p.mixture, means=unit * p.mixture.means, covariances=unit**2 * p.mixture.covariances)
     p.places = unit * p.places
     units = np.where(np.arange(p.P) < p.P - D, 1, unit)
-    np.testing.assert_allclose(p.covariance(constraints), C * np.outer(units, units), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(covariance(p, constraints), C * np.outer(units, units), rtol=1e-6, atol=1e-9)
 
 
 @each_dimension
@@ -185,10 +202,61 @@ def times(p: Assessed, factor: float) -> None:
 
 
 @each_dimension
-def test_a_tight_prior_is_the_covariance(D: int) -> None:
+@each_covariance
+def test_a_tight_prior_is_the_covariance(D: int, covariance: Covariance) -> None:
     p = Assessed(D)
     A = np.random.default_rng(0).normal(size=(p.P, p.P))
     known = 1e-8 * (A @ A.T + np.eye(p.P))
-    C = p.covariance(Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), place=np.zeros(D)),)))
+    C = covariance(p, Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), place=np.zeros(D)),)))
     np.testing.assert_allclose(C[1], known, rtol=1e-3, atol=1e-3 * np.abs(known).max())
     assert (np.linalg.eigvalsh(C)[[0, 2, 3]].max(1) > 1e-4).all()
+
+
+# What the model does to the poses
+
+
+@each_dimension
+def test_the_pull_is_what_the_tangents_ask_for_where_normals_hold(D: int) -> None:
+    p, constraints = Assessed(D), Constraints(fixed=(0,))
+    values, axes = np.linalg.eigh(p.mixture.covariances)
+    loose = (axes * (np.maximum(values[:, :1] / values, joint.LEAST_TANGENT) / values)[:, None]) @ axes.transpose(0, 2, 1)
+    H, left = joint.system(p.moments, loose, p.scene_centre)
+    _, g = joint.system(p.moments, p.precisions, p.scene_centre)
+    pull = np.zeros_like(g)
+    pull[p.P :] = -np.linalg.solve(H[p.P :, p.P :], (g - left)[p.P :])
+    extra = p.error_covariance(constraints) - p.covariance(constraints)
+    assert np.linalg.norm(pull) > 0.01
+    np.testing.assert_allclose(extra, p.at_places(np.outer(pull, pull)), rtol=1e-6, atol=1e-7 * np.abs(extra).max())
+
+
+@each_dimension
+def test_round_components_do_not_pull(D: int) -> None:
+    p = Assessed(D)
+    p.mixture = replace(p.mixture, covariances=np.tile(0.3 * np.eye(D), (len(p.means), 1, 1)))
+    np.testing.assert_allclose(p.error_covariance(), p.covariance(), rtol=1e-9)
+
+
+def corner(rng: np.random.Generator, upper: float) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy points on six patches of each of three walls that meet, of which two stand upright; seen up to `upper` of each."""
+    labels = np.repeat(np.arange(18), POINTS)
+    wall, column, row = labels // 6, labels % 3, labels // 3 % 2
+    u, v = column + rng.uniform(size=len(labels)), row + rng.uniform(0, np.where(wall == 2, 1.0, upper))
+    off = 5 * NOISE * rng.normal(size=len(labels))
+    return np.choose(wall[:, None], [np.c_[off, u, v], np.c_[u, off, v], np.c_[u, v, off]]), labels
+
+
+def test_clouds_that_see_the_same_patches_in_part_are_pulled() -> None:
+    """One cloud sees the lower half of each patch of the upright walls. It lies in place, yet is drawn up the walls."""
+    up = np.zeros(6)
+    up[5] = 1
+    deviations = []
+    for seen in (1.0, 0.5):
+        rng = np.random.default_rng(0)
+        moments, mixture = hard_moments([corner(rng, upper) for upper in (1.0, 1.0, seen)], 18)
+        given = moments, mixture, geometry.identity(3, 3), UNCONSTRAINED
+        pull = assess.pull(moments, mixture, np.average(mixture.means, axis=0, weights=mixture.weights), *given[2:])[2] @ up
+        deviation = np.sqrt(assess.pose_covariance(*given)[2, 5, 5])
+        deviations.append(pull / deviation)
+        assert assess.error_covariance(*given)[2, 5, 5] >= deviation**2
+    assert abs(deviations[0]) < 1
+    assert deviations[1] > 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from coframe import geometry, joint
+from coframe import coupled, geometry, joint
 from coframe.arrays import Array
 from coframe.joint import Constraints
 from coframe.mixture import Mixture
@@ -118,6 +118,49 @@ def pose_covariance(
     own = joint.own_covariances(counting, _certain(moments, mixture), centre, poses, constraints)
     levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
     return _positive(np.stack([J @ block @ J.T for J, block in zip(levers, own, strict=True)]))
+
+
+def pull(
+    moments: Moments,
+    mixture: Mixture,
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+) -> Float[Array, "M P"]:
+    """How far the tangents of flat components would draw the clouds from where the normals put them: twists about the centre
+
+        b = -H(P~)^-1 (g(P) - g(P~)),   P the precisions, P~ those that slide.
+
+    A cloud that sees a component in part (at the limb of a body, at an edge) is drawn along the surface towards the mean of
+    what all see. No noise does that, and more points do not average it out.
+    """
+    loose = moments, joint.softened(mixture.covariances, slide=1.0), centre, poses, constraints
+    firm = moments, np.linalg.inv(mixture.covariances), centre, poses, constraints
+    if coupled.pays(*moments.mass.shape):
+        score = joint.of_many(*firm).gradient - joint.of_many(*loose).gradient
+        return joint.taken(joint.step_of_many(*loose, score=score), constraints)
+    score = (joint.dense(*firm)[1] - joint.dense(*loose)[1]).reshape(len(poses), -1)
+    return joint.taken(joint.step(*loose, score=score), constraints)
+
+
+def error_covariance(
+    moments: Moments,
+    mixture: Mixture,
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+    independent: Float[Array, " M"] | None = None,
+) -> Float[Array, "M P P"]:
+    """What a result says of its poses: `pose_covariance`, which is chance alone, and what the model itself may have done.
+
+    C_j + b_j b_j^T, b the motion by which the tangents of the components pull the clouds (`pull`), taken for an error of
+    unknown sign.
+    """
+    centre = np.average(mixture.means, axis=0, weights=mixture.weights)
+    chance = pose_covariance(moments, mixture, poses, constraints, independent)
+    twists = pull(moments, mixture, centre, poses, constraints)
+    levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
+    pulls = np.stack([J @ twist for J, twist in zip(levers, twists, strict=True)])
+    return _positive(chance + pulls[:, :, None] * pulls[:, None, :])
 
 
 def _positive(covariances: Float[Array, "M P P"]) -> Float[Array, "M P P"]:

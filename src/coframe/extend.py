@@ -19,7 +19,7 @@ from jaxtyping import Float
 from coframe import geometry, levels, mstep, schedule
 from coframe.arrays import Array
 from coframe.arrival import FLOOR, PAST, Arrival
-from coframe.assess import LARGE, Verdict, farther, pose_covariance, verdicts
+from coframe.assess import LARGE, Verdict, error_covariance, farther, verdicts
 from coframe.classify import outlier_probability
 from coframe.clouds import Frames, InputError, Summary, as_clouds, extent
 from coframe.doors import Options, as_poses, as_weights, near
@@ -88,7 +88,7 @@ def extend(
     sweep = Sweep([Cloud.of(inner, weight)], threads=options.threads)
     (assignment,) = sweep.assign(fit.poses[1:], fit.mixture)
     independent = np.array([1.0, drawn.independent])
-    covariance = frames.leave_covariance(pose_covariance(fit.moments, fit.mixture, fit.poses, PAST, independent)[1:])
+    covariance = frames.leave_covariance(error_covariance(fit.moments, fit.mixture, fit.poses, PAST, independent)[1:])
     outer = frames.leave_mixture(fit.mixture, origin)
     old = with_components(result.moments, outer.means[len(before) :])
     moments = old.with_cloud(frames.leave_moments(fit.moments[1], origin)).recentred(outer.means)

@@ -35,17 +35,17 @@ DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run
 HEAVIER = 1e-6, 1e-3, 1.0  # where that is not enough
 
 
-def softened(covariances: Float[Array, "K D D"]) -> Float[Array, "K D D"]:
+def softened(covariances: Float[Array, "K D D"], slide: float = SLIDE) -> Float[Array, "K D D"]:
     """Precisions that let points slide along the surface of a flat component.
 
     The tangential extent of a component says how long a patch of surface is, not how well its points are known; left at full
     strength it holds the clouds back from sliding into place. The flatter a component, the more its tangents give way: by
-    SLIDE times the ratio of its thickness to its width, squared; round components stay as they are.
+    `slide` times the ratio of its thickness to its width, squared; round components stay as they are.
     """
     values, vectors = np.empty(covariances.shape[:2]), np.empty(covariances.shape)
     algebra.principal(covariances, values, vectors)
     thickness = values.min(1, keepdims=True)
-    softness = np.where(values > thickness, np.clip(SLIDE * thickness / values, LEAST_TANGENT, 1), 1)
+    softness = np.where(values > thickness, np.clip(slide * thickness / values, LEAST_TANGENT, 1), 1)
     return (vectors * (softness / values)[:, None]) @ np.swapaxes(vectors, 1, 2)
 
 
@@ -116,9 +116,13 @@ def motions(
 ) -> Float[Array, "M D1 D1"]:
     """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
     solve = step_of_many if coupled.pays(*moments.mass.shape) else step
-    twists = stride * solve(moments, precisions, centre, poses, constraints)
-    twists *= min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
-    return about(geometry.exp(twists - twists.mean(0) if constraints.gauge_free else twists), centre)
+    return about(geometry.exp(taken(stride * solve(moments, precisions, centre, poses, constraints), constraints)), centre)
+
+
+def taken(twists: Float[Array, "M P"], constraints: Constraints) -> Float[Array, "M P"]:
+    """Twists that are not absurd, less the motion that all clouds share where that is free."""
+    twists = twists * min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
+    return twists - twists.mean(0) if constraints.gauge_free else twists
 
 
 def step(
@@ -127,10 +131,13 @@ def step(
     centre: Float[Array, " D"],
     poses: Float[Array, "M D1 D1"],
     constraints: Constraints,
+    *,
+    score: Float[Array, "M P"] | None = None,
 ) -> Float[Array, "M P"]:
-    """The twists of all clouds that solve the system."""
+    """The twists of all clouds that solve the system, with another gradient than its own where a score is given."""
     M, P = len(poses), geometry.degrees_of_freedom(len(centre))
     H, g = dense(moments, precisions, centre, poses, constraints)
+    g = g if score is None else score.ravel()
     free = constraints.allowed(M, len(centre))
     H += np.diag(TRACE * stiffness(moments, precisions, centre).ravel())
     twists = np.zeros(M * P)
@@ -144,16 +151,19 @@ def step_of_many(
     centre: Float[Array, " D"],
     poses: Float[Array, "M D1 D1"],
     constraints: Constraints,
+    *,
+    score: Float[Array, "M P"] | None = None,
 ) -> Float[Array, "M P"]:
     """The same, of many clouds."""
     H = of_many(moments, precisions, centre, poses, constraints)
-    free = constraints.allowed(len(poses), len(centre)).reshape(H.gradient.shape) & H.held
+    g = H.gradient if score is None else score
+    free = constraints.allowed(len(poses), len(centre)).reshape(g.shape) & H.held
     trace = TRACE * stiffness(moments, precisions, centre)
     for damping in (DAMPING, *HEAVIER):
-        twists = -H.factored(trace, free, damping=damping, gauge_free=constraints.gauge_free).solved(H.gradient)
+        twists = -H.factored(trace, free, damping=damping, gauge_free=constraints.gauge_free).solved(g)
         if (np.abs(twists) < ABSURD).all():  # false for NaN
             return twists
-    return np.zeros_like(H.gradient)
+    return np.zeros_like(g)
 
 
 def dense(

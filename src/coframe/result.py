@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe import geometry, plot, stored
 from coframe.arrays import Array
-from coframe.assess import Verdict, pose_covariance, verdicts
+from coframe.assess import Verdict, error_covariance, verdicts
 from coframe.classify import Labelled
 from coframe.clouds import Frames
 from coframe.em import Fit, Iteration, Status
@@ -156,7 +156,7 @@ def in_user_units(
     constraints: Constraints = UNCONSTRAINED,
 ) -> Registration:
     """A fit of centred and scaled clouds as the user's result, without the points: see `with_points`. Its moments are full."""
-    covariance = pose_covariance(fit.moments, fit.mixture, fit.poses, constraints, fit.independent)
+    covariance = error_covariance(fit.moments, fit.mixture, fit.poses, constraints, fit.independent)
     mixture, moments = frames.leave_mixture(fit.mixture, origin), frames.leave_moments(fit.moments, origin)
     return Registration(
         clouds=(),
