@@ -95,6 +95,17 @@ def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None
     assert Scan.of(thinned(body.points, 0.02)).view is None
 
 
+def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alone() -> None:
+    """A cloud in millimetres among clouds in metres: a dense image of it would have 1e12 pixels."""
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.uniform(0, 30, (2000, 3)), [[1e6, 1e6, 5.0]]])
+    image = features.depth_image(points, np.array([0.0, 0.0, 1.0]))
+    asked = np.concatenate([rng.uniform(-10, 40, (500, 3)), [[1e6, 1e6, 0.0], [-1.0, 5.0, 0.0], [5e5, 3.0, 0.0]]])
+    low, cell = (points @ image.axes.T).min(0), lambda these: np.floor(these @ image.axes.T - low)
+    alike = (cell(asked)[:, None] == cell(points)).all(2)
+    np.testing.assert_array_equal(image.at(asked), np.where(alike, points[:, 2], -np.inf).max(1))
+
+
 # Evidence
 
 
