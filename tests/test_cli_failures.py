@@ -36,7 +36,11 @@ for line in sys.stdin.read().splitlines():
 """
 BAD = {
     "register scan0.ply missing.ply -o new": ["missing.ply", "found nothing"],
-    "register scan0.ply -o new": ["two clouds", "found 1"],
+    "register scan0.ply -o new": ["two clouds", "found 1, scan0.ply"],
+    "register scan0.ply scan0.ply -o new": ["two clouds", "found 1, scan0.ply"],
+    "register scan0.ply nothing.ply -o new": ["nothing.ply", "found an empty file"],
+    "register scan0.ply blind.xyz -o new": ["blind.xyz", "found 5 rows of NaN"],
+    "register scan*.ply -o /proc/new": ["/proc/new: expected a folder to write to"],
     "register empty -o new": ["empty", "folder with clouds"],
     "register scan0.ply notes.json -o new": ["notes.json", ".ply"],
     "register scan*.ply --poses scan2.ply -o new": ["scan2.ply", "coframe-poses/1"],
@@ -79,6 +83,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     (folder / "locked").mkdir(mode=0o555)
     (folder / "notes.json").write_text("{}")
+    (folder / "nothing.ply").touch()
+    (folder / "blind.xyz").write_text("nan nan nan\n" * 5)
     scene_result = subprocess.run(
         [*COMMAND, "register", "scan*.ply", "-q", "--no-report", "-o", "out"], cwd=folder, capture_output=True, check=False
     )

@@ -14,7 +14,7 @@ from views import refuse, registered, scene
 
 import coframe
 from coframe import geometry, metrics, simulate
-from coframe.clouds import Summary
+from coframe.clouds import Summary, unit_doubt
 from coframe.places import Here
 from coframe.source import Loaded, Source
 from coframe.start import features, graph, match, nothing, verify
@@ -357,6 +357,15 @@ def test_a_stranger_fails(turned: simulate.Scene) -> None:
     assert result.groups == (tuple(range(6)), (6,))
     assert result.verdicts[6].verdict == "failed"
     assert (result.labels[6] == -1).all()
+
+
+def test_a_cloud_in_another_unit_is_asked_about() -> None:
+    metres = np.random.default_rng(0).normal(size=(200, 3))
+    few = coframe.Options(components=10, points=100, start="identity", threads=1)
+    unlike = coframe.register([metres, 1000 * metres], names=["a", "b"], options=few)
+    assert "failed" in [verdict.verdict for verdict in unlike.verdicts]
+    assert "b is 1000 times as large as a; check the units" in unlike.warnings
+    assert unit_doubt([1.0, 49.0], ["a", "b"]) is None
 
 
 # The door
