@@ -151,6 +151,17 @@ def test_a_reader_that_leaves_changes_nothing(folder: Path) -> None:
     assert len(list((folder / "matrices").iterdir())) == 3
 
 
+def test_sigterm_while_writing_leaves_nothing_and_is_143(tmp_path: Path) -> None:
+    slow = "import time; from coframe.cli.app import guarded; from coframe.io.files import atomic\n"
+    slow += "def command():\n with atomic('all.ply') as path: print('writing', flush=True); time.sleep(60)\nguarded(command)()"
+    process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"writing\n"
+    process.terminate()
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert (process.returncode, list(tmp_path.iterdir())) == (143, [])
+
+
 def test_ctrl_c_while_reading_is_one_line_and_130(folder: Path, tmp_path: Path) -> None:
     """Interrupted as soon as the line on the terminal says that files are read, which takes seconds for these."""
     for name in "abc":
