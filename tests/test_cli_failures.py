@@ -54,6 +54,7 @@ BAD = {
     "export out --to nothing": ["nothing", "matrix"],
     "export empty --to tum": ["empty", "state.npz"],
     "report empty": ["empty", "state.npz"],
+    "report tracked": ["tracked", "found one of track", "trajectory.txt"],
     "extend out scan0.ply": ["scan0", "not in out yet"],
     "extend out scan9.ply --start nowhere": ["scan9.ply", "found nothing"],
     "extend absent scan0.ply": ["absent", "state.npz"],
@@ -84,6 +85,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "locked").mkdir(mode=0o555)
     (folder / "notes.json").write_text("{}")
     (folder / "nothing.ply").touch()
+    (folder / "tracked").mkdir()
+    for name in ("track.json", "state.npz"):
+        (folder / "tracked" / name).touch()
     (folder / "blind.xyz").write_text("nan nan nan\n" * 5)
     scene_result = subprocess.run(
         [*COMMAND, "register", "scan*.ply", "-q", "--no-report", "-o", "out"], cwd=folder, capture_output=True, check=False
