@@ -36,7 +36,11 @@ for line in sys.stdin.read().splitlines():
 """
 BAD = {
     "register scan0.ply missing.ply -o new": ["missing.ply", "found nothing"],
-    "register scan0.ply -o new": ["two clouds", "found 1"],
+    "register scan0.ply -o new": ["two clouds", "found 1, scan0.ply"],
+    "register scan0.ply scan0.ply -o new": ["two clouds", "found 1, scan0.ply"],
+    "register scan0.ply nothing.ply -o new": ["nothing.ply", "found an empty file"],
+    "register scan0.ply blind.xyz -o new": ["blind.xyz", "found 5 rows of NaN"],
+    "register scan*.ply -o /proc/new": ["/proc/new: expected a folder to write to"],
     "register empty -o new": ["empty", "folder with clouds"],
     "register scan0.ply notes.json -o new": ["notes.json", ".ply"],
     "register scan*.ply --poses scan2.ply -o new": ["scan2.ply", "coframe-poses/1"],
@@ -50,6 +54,7 @@ BAD = {
     "export out --to nothing": ["nothing", "matrix"],
     "export empty --to tum": ["empty", "state.npz"],
     "report empty": ["empty", "state.npz"],
+    "report tracked": ["tracked", "found one of track", "trajectory.txt"],
     "extend out scan0.ply": ["scan0", "not in out yet"],
     "extend out scan9.ply --start nowhere": ["scan9.ply", "found nothing"],
     "extend absent scan0.ply": ["absent", "state.npz"],
@@ -79,6 +84,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     (folder / "locked").mkdir(mode=0o555)
     (folder / "notes.json").write_text("{}")
+    (folder / "nothing.ply").touch()
+    (folder / "tracked").mkdir()
+    for name in ("track.json", "state.npz"):
+        (folder / "tracked" / name).touch()
+    (folder / "blind.xyz").write_text("nan nan nan\n" * 5)
     scene_result = subprocess.run(
         [*COMMAND, "register", "scan*.ply", "-q", "--no-report", "-o", "out"], cwd=folder, capture_output=True, check=False
     )
@@ -143,6 +153,17 @@ def test_a_reader_that_leaves_changes_nothing(folder: Path) -> None:
     assert (process.stderr.read(), process.wait()) == (b"", 0)
     process.stderr.close()
     assert len(list((folder / "matrices").iterdir())) == 3
+
+
+def test_sigterm_while_writing_leaves_nothing_and_is_143(tmp_path: Path) -> None:
+    slow = "import time; from coframe.cli.app import guarded; from coframe.io.files import atomic\n"
+    slow += "def command():\n with atomic('all.ply') as path: print('writing', flush=True); time.sleep(60)\nguarded(command)()"
+    process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"writing\n"
+    process.terminate()
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert (process.returncode, list(tmp_path.iterdir())) == (143, [])
 
 
 def test_ctrl_c_while_reading_is_one_line_and_130(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from views import refuse, registered, scene
 
 import coframe
 from coframe import geometry, metrics, simulate
-from coframe.clouds import Summary
+from coframe.clouds import Summary, unit_doubt
 from coframe.places import Here
 from coframe.source import Loaded, Source
 from coframe.start import features, graph, match, nothing, verify
@@ -93,6 +93,17 @@ def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None
     view = Scan.of(seen).view
     assert view is None or view @ direction > 0.8
     assert Scan.of(thinned(body.points, 0.02)).view is None
+
+
+def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alone() -> None:
+    """A cloud in millimetres among clouds in metres: a dense image of it would have 1e12 pixels."""
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.uniform(0, 30, (2000, 3)), [[1e6, 1e6, 5.0]]])
+    image = features.depth_image(points, np.array([0.0, 0.0, 1.0]))
+    asked = np.concatenate([rng.uniform(-10, 40, (500, 3)), [[1e6, 1e6, 0.0], [-1.0, 5.0, 0.0], [5e5, 3.0, 0.0]]])
+    low, cell = (points @ image.axes.T).min(0), lambda these: np.floor(these @ image.axes.T - low)
+    alike = (cell(asked)[:, None] == cell(points)).all(2)
+    np.testing.assert_array_equal(image.at(asked), np.where(alike, points[:, 2], -np.inf).max(1))
 
 
 # Evidence
@@ -346,6 +357,15 @@ def test_a_stranger_fails(turned: simulate.Scene) -> None:
     assert result.groups == (tuple(range(6)), (6,))
     assert result.verdicts[6].verdict == "failed"
     assert (result.labels[6] == -1).all()
+
+
+def test_a_cloud_in_another_unit_is_asked_about() -> None:
+    metres = np.random.default_rng(0).normal(size=(200, 3))
+    few = coframe.Options(components=10, points=100, start="identity", threads=1)
+    unlike = coframe.register([metres, 1000 * metres], names=["a", "b"], options=few)
+    assert "failed" in [verdict.verdict for verdict in unlike.verdicts]
+    assert "b is 1000 times as large as a; check the units" in unlike.warnings
+    assert unit_doubt([1.0, 49.0], ["a", "b"]) is None
 
 
 # The door

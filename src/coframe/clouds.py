@@ -16,6 +16,7 @@ from coframe.source import Loaded, Source, order_statistics
 
 LARGEST_NUMBER = 1e100  # the cube of any coordinate, and of any extent and its inverse, is a number
 SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
+SAME_UNIT = 50.0  # and by more than this perhaps, but centimetres among metres are as likely
 FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
 
 
@@ -32,7 +33,8 @@ def as_clouds(clouds: Iterable[Any], *, names: Sequence[str] | None = None) -> l
         raise InputError("clouds: expected a sequence of at least two clouds, found a single array; pass a list of arrays")
     clouds = list(clouds)
     if len(clouds) < 2:
-        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(clouds)}")
+        alone = "" if names is None else "".join(f", {name}" for name in names)
+        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(clouds)}{alone}")
     names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
     checked = [as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
     check_alike([cloud.shape[1] for cloud in checked], [extent(cloud) for cloud in checked], names)
@@ -102,6 +104,13 @@ def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequ
             f"{names[small]}: expected clouds in one unit, found an extent of {extents[small]:.3g} "
             f"beside {extents[large]:.3g} of {names[large]}; check the units"
         )
+
+
+def unit_doubt(extents: Sequence[float], names: Sequence[str]) -> str | None:
+    """A sentence where clouds may be in different units."""
+    small, large = int(np.argmin(extents)), int(np.argmax(extents))
+    ratio = extents[large] / extents[small]
+    return f"{names[large]} is {ratio:.0f} times as large as {names[small]}; check the units" if ratio > SAME_UNIT else None
 
 
 def extent(points: Float[Array, "N D"]) -> float:

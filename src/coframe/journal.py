@@ -60,6 +60,9 @@ class Journal:
             self._remove()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path.parent}: expected a folder to write to, found {error.strerror}") from None
+        try:
             self._file = sqlite3.connect(self.path, check_same_thread=False)
             self._file.execute("CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)")
             self._file.commit()

@@ -15,7 +15,7 @@ from coframe import classify, em, geometry, schedule
 from coframe.arrays import Array
 from coframe.assess import doubted
 from coframe.classify import Labelled, View
-from coframe.clouds import Frames, InputError, Summary
+from coframe.clouds import Frames, InputError, Summary, unit_doubt
 from coframe.doors import Options, PosePrior, as_fixed, as_poses, as_priors, near
 from coframe.em import Fit, Iteration, Status
 from coframe.estep import TOLERANCE, Cloud
@@ -88,7 +88,7 @@ def register(
         if journal is not None:
             journal.begin(*problem.fingerprint(poses))
         result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
-        result = replace(result, options=options.record())
+        result = replace(_in_one_unit(result, problem.summaries), options=options.record())
         return _with_points(result, views, given, options, None if output is None else Path(output))
 
 
@@ -353,6 +353,14 @@ def _best(
         if len(lost_again) < len(lost):
             outcome, lost = again, lost_again
     return outcome, lost
+
+
+def _in_one_unit(result: Registration, summaries: Sequence[Summary]) -> Registration:
+    """The result; where a cloud failed, with a warning if the clouds' sizes may be the cause."""
+    doubt = unit_doubt([summary.extent for summary in summaries], result.names)
+    if doubt is None or all(verdict.verdict != "failed" for verdict in result.verdicts):
+        return result
+    return replace(result, warnings=(*result.warnings, doubt))
 
 
 def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registration:

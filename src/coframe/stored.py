@@ -133,6 +133,10 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     folder = Path(folder)
     if not (folder / "state.npz").is_file():
         raise InputError(f"{folder}: expected a folder written by coframe, found no state.npz in it")
+    if not (folder / "poses.json").exists() and (folder / "track.json").exists():
+        raise InputError(
+            f"{folder}: expected a result of register or extend, found one of track; its poses are in trajectory.txt"
+        )
     try:
         return _read(folder)
     except InputError:

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -68,6 +69,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     def run(**arguments: Any) -> None:
         from coframe.clouds import InputError
 
+        before = signal.signal(signal.SIGTERM, _end)  # else temporary files would stay
         try:
             command(**arguments)
         except (typer.Exit, typer.Abort):
@@ -91,12 +93,18 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             reason, code = f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})", 2
         else:
             return
+        finally:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
         print(f"coframe: {reason}", file=sys.stderr)
         if arguments.get("as_json"):
             say_json({"error": reason, "exit_code": code})
         raise typer.Exit(code)
 
     return run
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _show_version(wanted: bool) -> bool:

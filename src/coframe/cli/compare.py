@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 
 
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="Two or more clouds: files of any format, folders, patterns.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Two or more clouds: files of any format, folders, patterns.")
+    ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for comparison.html and .json.")] = None,
     truth: Annotated[Path | None, typer.Option(help="True poses in any format, matched by name.")] = None,
     poses: Annotated[
         Path | None, typer.Option(help="Start poses of all methods. Default: found as register finds them; most need a start.")
     ] = None,
-    method: Annotated[list[str] | None, typer.Option(help="A method to run; may be repeated. Default: all.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method to run, by the name in the table; may be repeated. Default: all.")
+    ] = None,
     points: Annotated[
         int, typer.Option(min=4, help="Points of each cloud that the methods see; they are judged on more.")
     ] = 3000,

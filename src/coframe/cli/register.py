@@ -212,7 +212,7 @@ def _published(
 
 def _show(result: "Registration", output: Path, written: list[str]) -> None:
     console.print(verdict_table(result))
-    tried = f", {result.pairs_tried} pairs tried" if result.pairs_tried else ""
+    tried = f", {result.pairs_tried} pair{'s' * (result.pairs_tried > 1)} tried" if result.pairs_tried else ""
     say(f"start: {result.start}{tried}")
     for warning in result.warnings:
         say(f"warning: {warning}")

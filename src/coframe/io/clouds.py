@@ -163,6 +163,9 @@ def open_all(
         found.append(read_all(path, samples=samples, intrinsics=intrinsics))
     names, files = titles(paths, [[scan.name for scan in scans] for scans in found])
     measured = [scan.measured() for scans in found for scan in scans]
+    for scan, rest, file in zip([scan for scans in found for scan in scans], measured, files, strict=True):
+        if len(rest) == 0 < len(scan):
+            raise InputError(f"{file}: expected points, found {len(scan)} rows of NaN and nothing else")
     return [replace(scan, name=name) for scan, name in zip(measured, names, strict=True)], files
 
 
@@ -221,8 +224,11 @@ def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
         raise InputError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}")
     try:
         kind = kind_of(path)
+        empty = path.stat().st_size == 0
     except OSError as error:
         raise InputError(f"{path}: expected a file that can be read, found one that cannot ({error.strerror})") from None
+    if empty:
+        raise InputError(f"{path}: expected a cloud, found an empty file")
     if kind is None:
         raise InputError(f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'}")
     return path, kind

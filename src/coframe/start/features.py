@@ -239,19 +239,22 @@ def view(points: Float[Array, "n 3"], normals: Float[Array, "n 3"]) -> Float[Arr
 
 @dataclass(frozen=True)
 class DepthImage:
-    """The height of the highest point in each cell of a grid across a direction."""
+    """The height of the highest point in each cell of a grid across a direction. Only cells with points are held: a cloud in
+    another unit than the rest, or with points far away, spans a grid that no memory holds."""
 
     axes: Float[Array, "2 3"]
     low: Float[Array, " 2"]
-    height: Float[Array, "rows columns"]  # -inf where there is none
+    columns: int
+    cells: Int[Array, " C"]  # row * columns + column of those with points, sorted
+    height: Float[Array, " C"]
 
     def at(self, points: Float[Array, "n 3"]) -> Float[Array, " n"]:
-        """The height of the image where each point falls, -inf outside."""
-        cell = np.floor(points @ self.axes.T - self.low).astype(int)
-        inside = ((cell >= 0) & (cell < self.height.shape)).all(1)
-        found = np.full(len(points), -np.inf)
-        found[inside] = self.height[cell[inside, 0], cell[inside, 1]]
-        return found
+        """The height of the image where each point falls, -inf where there is none."""
+        row, column = np.floor(points @ self.axes.T - self.low).astype(np.int64).T
+        cell = row * self.columns + column
+        nearest = np.minimum(np.searchsorted(self.cells, cell), len(self.cells) - 1)
+        inside = (column >= 0) & (column < self.columns) & (self.cells[nearest] == cell)
+        return np.where(inside, self.height[nearest], -np.inf)
 
 
 def depth_image(points: Float[Array, "n 3"], direction: Float[Array, " 3"]) -> DepthImage:
@@ -259,7 +262,9 @@ def depth_image(points: Float[Array, "n 3"], direction: Float[Array, " 3"]) -> D
     axes = np.linalg.svd(direction[None])[2][1:]
     flat = points @ axes.T
     low = flat.min(0)
-    cell = np.floor(flat - low).astype(int)
-    height = np.full(cell.max(0) + 1, -np.inf)
-    np.maximum.at(height, (cell[:, 0], cell[:, 1]), points @ direction)
-    return DepthImage(axes, low, height)
+    row, column = np.floor(flat - low).astype(np.int64).T
+    columns = int(column.max()) + 1
+    cells, place = np.unique(row * columns + column, return_inverse=True)
+    height = np.full(len(cells), -np.inf)
+    np.maximum.at(height, place, points @ direction)
+    return DepthImage(axes, low, columns, cells, height)

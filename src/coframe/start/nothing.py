@@ -261,7 +261,7 @@ def _doubts(settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepare
             held = [edge for edge in settled.edges if j in (edge.first, edge.second)]
             places = [place for edge in held for place in _elsewhere(edge, j, settled, prepared)]
             if held:
-                reason = f"its place is ambiguous: it fits about as well elsewhere ({len(places)} other places found)"
+                reason = f"its place is ambiguous: it fits about as well elsewhere (other places found: {len(places)})"
                 doubts.append(Doubt(j, reason, tuple(places)))
     return tuple(doubts)
 
