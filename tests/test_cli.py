@@ -63,6 +63,11 @@ def test_register_writes_poses_with_verdicts(scans: tuple[Path, simulate.Scene])
     assert metrics.rotation_errors(found, scene.poses).max() < 1
 
 
+def test_resume_says_when_there_is_nothing_to_resume(scans: tuple[Path, simulate.Scene]) -> None:
+    done = run("register", "scan0.ply", "scan1.ply", "--poses", "start.json", "--resume", "-o", "out", cwd=scans[0])
+    assert (done.returncode, done.stderr) == (0, "coframe: no interrupted run in out, a new one begins\n")
+
+
 def test_register_is_quiet_when_asked_and_fails_when_a_cloud_does(scans: tuple[Path, simulate.Scene]) -> None:
     folder, _ = scans
     ply.write(folder / "scan9.ply", np.random.default_rng(0).uniform(-3, 3, (300, 3)) * [1, 1, 0.01] + 20)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`coframe register`."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,6 +31,14 @@ class Method(StrEnum):
     PAPER = "paper"
 
 
+class Start(StrEnum):
+    """Where clouds begin."""
+
+    AUTO = "auto"
+    IDENTITY = "identity"
+    MATCH = "match"
+
+
 def register(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILES", help="Two or more clouds: files of any format, folders, patterns.")
@@ -39,11 +48,11 @@ def register(
         Path | None, typer.Option(help="Start poses in any format, matched by name. Default: they are found.")
     ] = None,
     start: Annotated[
-        str,
+        Start,
         typer.Option(
             help="'identity' takes clouds as they lie, or as --poses say; 'match' matches them; 'auto' does it in doubt."
         ),
-    ] = "auto",
+    ] = Start.AUTO,
     method: Annotated[
         Method, typer.Option(help="'paper' is JRMPC-B as published, with its defaults: clouds start centred on each other.")
     ] = Method.REGISTER,
@@ -92,9 +101,11 @@ def register(
 
     begun = time.perf_counter()
     writable(output)
-    options = coframe.Options(components=components or 1000, start=start, seed=seed, threads=threads)
+    options = coframe.Options(components=components or 1000, start=start.value, seed=seed, threads=threads)
     if resume and method is Method.PAPER:
         raise InputError("resume: expected --method register, which keeps a checkpoint, found paper")
+    if resume and not quiet and not (output / "checkpoint.db").exists():
+        print(f"coframe: no interrupted run in {output}, a new one begins", file=sys.stderr)
     if memory is not None or scheduler is not None:
         if method is Method.PAPER:
             raise InputError("method: expected register with --memory and --scheduler, found paper")
