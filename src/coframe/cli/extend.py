@@ -16,7 +16,11 @@ def extend(
     files: Annotated[list[Path], typer.Argument(metavar="FILES", help="One or more clouds to add, in this order.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the result. Default: the same.")] = None,
     start: Annotated[
-        str, typer.Option(help="Where a cloud starts: previous, velocity, or match (from anywhere).")
+        str,
+        typer.Option(
+            metavar="previous|velocity|match",
+            help="Where a cloud starts: as the last one, as the last two suggest, or from anywhere.",
+        ),
     ] = "previous",
     poses: Annotated[Path | None, typer.Option(help="Start poses, matched by file name.")] = None,
     seed: Seed = 0,

@@ -31,14 +31,6 @@ class Method(StrEnum):
     PAPER = "paper"
 
 
-class Start(StrEnum):
-    """Where clouds begin."""
-
-    AUTO = "auto"
-    IDENTITY = "identity"
-    MATCH = "match"
-
-
 def register(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILES", help="Two or more clouds: files of any format, folders, patterns.")
@@ -48,11 +40,12 @@ def register(
         Path | None, typer.Option(help="Start poses in any format, matched by name. Default: they are found.")
     ] = None,
     start: Annotated[
-        Start,
+        str,
         typer.Option(
-            help="'identity' takes clouds as they lie, or as --poses say; 'match' matches them; 'auto' does it in doubt."
+            metavar="auto|identity|match",
+            help="'identity' takes clouds as they lie, or as --poses say; 'match' matches them; 'auto' does it in doubt.",
         ),
-    ] = Start.AUTO,
+    ] = "auto",
     method: Annotated[
         Method, typer.Option(help="'paper' is JRMPC-B as published, with its defaults: clouds start centred on each other.")
     ] = Method.REGISTER,
@@ -101,7 +94,7 @@ def register(
 
     begun = time.perf_counter()
     writable(output)
-    options = coframe.Options(components=components or 1000, start=start.value, seed=seed, threads=threads)
+    options = coframe.Options(components=components or 1000, start=start, seed=seed, threads=threads)
     if resume and method is Method.PAPER:
         raise InputError("resume: expected --method register, which keeps a checkpoint, found paper")
     if resume and not quiet and not (output / "checkpoint.db").exists():

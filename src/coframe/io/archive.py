@@ -54,4 +54,5 @@ def _member(archive: zipfile.ZipFile, name: str) -> Array:
         content = file.read()
     if dtype.hasobject or int(np.prod(shape, dtype=object)) * dtype.itemsize != len(content):
         raise ValueError(f"{name} promises other numbers than it holds")
-    return np.ndarray(shape, dtype, content, order="F" if by_columns else "C").copy()
+    array = np.ndarray(shape, dtype, content, order="F" if by_columns else "C")
+    return array.astype(dtype.newbyteorder("="), order="C")  # the kernels know this machine's numbers only

@@ -113,7 +113,11 @@ def _check(s: dict[str, Array]) -> None:
         if not np.array_equal(np.sort(part), np.arange(size)):
             raise ValueError("the points of a key frame are in no order")
     met = s.get("meeting", np.zeros(2, np.int64))
-    if (s["parts"] < 0).any() or not 0 <= met[0] <= met[1] <= len(ends) or met[0] > len(s.get("meeting_poses", s["poses"])):
+    if (
+        not ((s["parts"] >= 0) & (s["parts"] <= len(s["times"]))).all()
+        or not 0 <= met[0] <= met[1] <= len(ends)
+        or met[0] > len(s.get("meeting_poses", s["poses"]))
+    ):
         raise ValueError("its parts are none")
     if not ((s["base"] >= -1) & (s["base"] < len(ends))).all():  # -1: a frame without a place
         raise ValueError("a frame belongs to a key frame that it has not")
