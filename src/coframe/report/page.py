@@ -174,7 +174,8 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
         for j, (cloud, v, colour) in enumerate(zip(result.names, result.verdicts, palette(len(result.names)), strict=True))
     )
     total = sum(result.counts)
-    note = f"{drawn.shown:,} of {total:,} points shown" if drawn.shown < total else f"all {total:,} points shown"
+    of_all = f"{total:,} points of {len(result.names)} clouds are shown"
+    note = f"{drawn.shown:,} of {of_all}, evenly thinned" if drawn.shown < total else f"All {of_all}"
     values = {
         "before": "As the clouds lay at the start" if frames[0] == "start" else "After the first iteration",
         "last": len(frames) - 1,
@@ -184,7 +185,6 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
         "outliers": f"{outliers:.1%}",
         "components": len(result.mixture),
         "chips": chips,
-        "clouds": len(result.names),
         "note": note.replace(",", "\N{NARROW NO-BREAK SPACE}"),
     }
     return Template((files("coframe.report") / "scene.html").read_text(encoding="utf-8")).substitute(values)
