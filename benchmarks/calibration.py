@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import chi2
 
 import coframe
-from benchmarks import multiview, parts
+from benchmarks import problems
 from coframe import geometry, joint, simulate
 
 VIEWS, POINTS, DEGREES = 5, 1500, 120.0
@@ -52,12 +52,11 @@ def simulated(noise: tuple[float, float], rng: np.random.Generator) -> tuple[lis
     return s.clouds, s.poses, geometry.pose(turns, rng.uniform(-START_SHIFT, START_SHIFT, (VIEWS, 3))) @ s.poses
 
 
-def scanned(path: Path, points: int, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The same, of some points of each scan of a set."""
-    with np.load(path) as file:
-        scans, poses = [file[key].astype(float) for key in sorted(file) if key.startswith("scan_")], file["poses"]
-    clouds = [scan[rng.permutation(len(scan))[: points or None]] for scan in scans]
-    return clouds, poses, parts.disturbed(poses, SCAN_DEGREES, SCAN_SHIFT, rng)
+def scanned(name: str, points: int, seed: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The same, of some points (0: all) of each scan of a set."""
+    scans, poses = problems.scans(name)
+    clouds, start = problems.disturbed(scans, poses, seed, points=points or None, degrees=SCAN_DEGREES, shift=SCAN_SHIFT)
+    return clouds, poses, start
 
 
 def judged(clouds: list[np.ndarray], truth: np.ndarray, start: np.ndarray) -> dict[str, np.ndarray]:
@@ -77,12 +76,11 @@ def main() -> None:
     arguments = parser.parse_args()
     began, results = time.perf_counter(), []
     for seed in range(arguments.scenes):
-        rng = np.random.default_rng(seed)
         if arguments.set == "simulated":
-            results.append(judged(*simulated(arguments.noise, rng)))
+            scene = simulated(arguments.noise, np.random.default_rng(seed))
         else:
-            path = multiview.data() / "exact" / f"{arguments.set}.npz"
-            results.append(judged(*scanned(path, arguments.points, rng)))
+            scene = scanned(arguments.set, arguments.points, seed)
+        results.append(judged(*scene))
         if (seed + 1) % 10 == 0 or seed + 1 == arguments.scenes:
             passed = time.perf_counter() - began
             print(f"  {seed + 1} of {arguments.scenes} scenes, {passed:.0f} s", flush=True)

@@ -18,8 +18,9 @@ from coframe.joint import UNCONSTRAINED
 def test_regions_hold_the_true_poses_of_depth_scans(data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limbs of the armadillo, every scan sees components in part: chance alone does not explain the errors."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1])
+    monkeypatch.setenv("COFRAME_DATA", str(data("exact").parent))
     calibration = importlib.import_module("benchmarks.calibration")
-    clouds, truth, _ = calibration.scanned(data("exact/armadillo.npz"), 1500, np.random.default_rng(0))
+    clouds, truth, _ = calibration.scanned("armadillo", 1500, 0)
     with unchecked():
         result = coframe.register(clouds, truth, options=coframe.Options(components=300, start="identity"))
     errors, M = calibration.errors(result, truth), len(clouds)

@@ -102,7 +102,7 @@ def test_a_bad_cloud_is_named(tmp_path: Path, suffix: str, content: bytes) -> No
 
 
 def test_what_is_no_cloud_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.doc").touch()
+    (tmp_path / "a.doc").write_text("words")
     for name, words in (("a.doc", r"expected one of \.ply"), ("b.ply", "found nothing"), (".", "a folder")):
         with pytest.raises(InputError, match=words):
             cloud_files.read(tmp_path / name)

@@ -373,7 +373,7 @@ def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registra
             where = f"in group {group_of[j] + 1} of {len(begun.groups)}"
             verdict = replace(verdict, reason=f"{where}: {verdict.reason}")
         verdicts.append(verdict)
-    warnings = list(result.warnings)
+    warnings = []
     if len(begun.groups) > 1:
         lists = "; ".join(", ".join(result.names[j] for j in group) for group in begun.groups)
         warnings.append(
@@ -392,5 +392,5 @@ def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registra
         start=begun.source,
         pairs_tried=begun.pairs,
         doubts=doubts,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *result.warnings),
     )

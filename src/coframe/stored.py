@@ -148,6 +148,8 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(folder: Path) -> dict[str, Any]:
     s = archive.read(folder / "state.npz")
+    if s["history"].shape[1:] == (3,):  # of earlier versions: log-likelihoods are of all points
+        s["history"] = np.insert(s["history"], 3, s["points"].sum(), axis=1)
     sizes = _check_state(s)
     poses = s["poses"]
     vertices = merged.read(folder, len(poses))
