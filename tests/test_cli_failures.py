@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -169,9 +170,11 @@ def test_sigterm_while_writing_leaves_nothing_and_is_143(tmp_path: Path) -> None
 def test_ctrl_c_while_reading_is_one_line_and_130(folder: Path, tmp_path: Path) -> None:
     """Interrupted as soon as the line on the terminal says that files are read, which takes seconds for these."""
     for name in "abc":
-        (tmp_path / f"{name}.xyz").write_text("1.5 2.25 3.125\n" * 4_000_000)
+        (tmp_path / f"{name}.xyz").write_text("1.5 2.25 3.125\n" * 1_500_000)
     shown, terminal = pty.openpty()
-    process = subprocess.Popen([*COMMAND, "register", ".", "-o", "new"], cwd=tmp_path, stderr=terminal, start_new_session=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a run in the background of a shell does not hear Ctrl-C
+    command = [*COMMAND, "register", ".", "-o", "new"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=terminal, start_new_session=True, preexec_fn=heard)
     os.close(terminal)
     text = b""
     while b"reading" not in text:
