@@ -2,9 +2,11 @@
 """A run that is interrupted goes on to the same bits, whatever interrupted it and when."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +155,14 @@ def test_a_foreign_file_is_refused(left: Path, scene: simulate.Scene, damage: by
     left.write_bytes(damage)
     with pytest.raises(coframe.InputError, match=r"run\.db: expected"), coframe.Journal(left, resume=True) as journal:
         coframe.register(scene.clouds, options=SMALL, journal=journal)
+
+
+def test_a_number_that_has_changed_on_disk_is_not_gone_on_from(left: Path, scene: simulate.Scene) -> None:
+    with closing(sqlite3.connect(left)) as file, file:
+        ((key, value),) = file.execute("SELECT key, value FROM record WHERE key != 'run' LIMIT 1").fetchall()
+        file.execute("UPDATE record SET value = ? WHERE key = ?", (value[:-200] + bytes([value[-200] ^ 1]) + value[-199:], key))
+    with pytest.raises(coframe.InputError, match="found a damaged one"), coframe.Journal(left, resume=True) as journal:
+        journal._read(key)
 
 
 def test_digests_tell_shapes_and_types_apart() -> None:

@@ -13,7 +13,6 @@ import os
 import sqlite3
 import threading
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,9 @@ from coframe.source import Loaded, Source
 
 FORMAT = "coframe-checkpoint/1"
 SECONDS = 3.0  # from one write to the next
+SEAL = 20  # bytes before what is kept: a sum over it
 ENDS = [None, *Status]  # of an EM phase
+UNREADABLE = (sqlite3.Error, UnicodeError)  # what SQLite makes of a damaged file
 
 Arrays = Mapping[str, Shaped[Array, "..."]]
 
@@ -66,8 +67,10 @@ class Journal:
             self._file = sqlite3.connect(self.path, check_same_thread=False)
             self._file.execute("CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)")
             self._file.commit()
-        except (sqlite3.Error, OSError) as error:
-            raise InputError(f"{self.path}: expected a checkpoint of coframe that can be written, found {error}") from None
+        except (*UNREADABLE, OSError) as error:
+            raise InputError(
+                f"{self.path}: expected a checkpoint of coframe that can be written, found {_line(error)}"
+            ) from None
 
     def __enter__(self) -> "Journal":
         return self
@@ -130,12 +133,12 @@ class Journal:
     def write(self) -> None:
         """Write what is not yet written, all of it or nothing."""
         with self._lock:
-            rows = [(key, _bytes(arrays)) for key, arrays in self._waiting.items()]
+            rows = [(key, _sealed(key, _bytes(arrays))) for key, arrays in self._waiting.items()]
             try:
                 with self._file:
                     self._file.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
-            except sqlite3.Error as error:
-                raise InputError(f"{self.path}: expected to write the checkpoint, found {error}") from None
+            except UNREADABLE as error:
+                raise InputError(f"{self.path}: expected to write the checkpoint, found {_line(error)}") from None
             self._waiting.clear()
             self._last = time.monotonic()
 
@@ -160,15 +163,15 @@ class Journal:
                 return self._waiting[key]
             try:
                 row = self._file.execute("SELECT value FROM record WHERE key = ?", (key,)).fetchone()
-            except sqlite3.Error as error:
-                raise InputError(f"{self.path}: expected a checkpoint of coframe, found {error}") from None
+            except UNREADABLE as error:
+                raise InputError(f"{self.path}: expected a checkpoint of coframe, found {_line(error)}") from None
         if row is None:
             return None
-        try:
-            with np.load(io.BytesIO(row[0]), allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
-        except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path}: expected a checkpoint of coframe, found a damaged one ({error})") from None
+        content = row[0][SEAL:] if isinstance(row[0], bytes) else b""
+        if _sealed(key, content) != row[0]:
+            raise InputError(f"{self.path}: expected a checkpoint of coframe, found a damaged one; begin anew without --resume")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
 
     def _remove(self) -> None:
         for name in (self.path.name, f"{self.path.name}-journal"):
@@ -216,6 +219,15 @@ def _compare(folder: str, kept: dict[str, Any], now: dict[str, Any]) -> None:
             raise InputError(f"{name}: expected {kept['options'].get(name)!r}, {told}, found {value!r}")
     if kept["start"] != now["start"]:
         raise InputError(f"poses, weights, fixed or priors: expected the same {told}, found others")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _sealed(key: str, content: bytes) -> bytes:
+    """The content behind a sum over it and its key: a run goes on from what was written, or not at all."""
+    return hashlib.blake2b(key.encode() + content, digest_size=SEAL).digest() + content
 
 
 def _bytes(arrays: Arrays) -> bytes:
