@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from coframe import coupled, geometry, joint
+from coframe import geometry, joint
 from coframe.arrays import Array
 from coframe.joint import Constraints
 from coframe.mixture import Mixture
@@ -114,10 +114,28 @@ def pose_covariance(
     cloud stands for, where they share their noise.
     """
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
+    return _at_places(_chance(moments, mixture, centre, poses, constraints, independent), centre, poses)
+
+
+def _chance(
+    moments: Moments,
+    mixture: Mixture,
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+    independent: Float[Array, " M"] | None,
+) -> Float[Array, "M P P"]:
+    """`pose_covariance`, of twists about the centre."""
     counting = moments if independent is None else moments.scaled(independent)
-    own = joint.own_covariances(counting, _certain(moments, mixture), centre, poses, constraints)
+    return joint.own_covariances(counting, _certain(moments, mixture), centre, poses, constraints)
+
+
+def _at_places(
+    covariances: Float[Array, "M P P"], centre: Float[Array, " D"], poses: Float[Array, "M D1 D1"]
+) -> Float[Array, "M P P"]:
+    """From covariances of twists about the centre to those of twists about each cloud's origin."""
     levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
-    return _positive(np.stack([J @ block @ J.T for J, block in zip(levers, own, strict=True)]))
+    return _positive(np.stack([J @ block @ J.T for J, block in zip(levers, covariances, strict=True)]))
 
 
 def pull(
@@ -134,13 +152,9 @@ def pull(
     A cloud that sees a component in part (at the limb of a body, at an edge) is drawn along the surface towards the mean of
     what all see. No noise does that, and more points do not average it out.
     """
-    loose = moments, joint.softened(mixture.covariances, slide=1.0), centre, poses, constraints
-    firm = moments, np.linalg.inv(mixture.covariances), centre, poses, constraints
-    if coupled.pays(*moments.mass.shape):
-        score = joint.of_many(*firm).gradient - joint.of_many(*loose).gradient
-        return joint.taken(joint.step_of_many(*loose, score=score), constraints)
-    score = (joint.dense(*firm)[1] - joint.dense(*loose)[1]).reshape(len(poses), -1)
-    return joint.taken(joint.step(*loose, score=score), constraints)
+    firm, loose = np.linalg.inv(mixture.covariances), joint.softened(mixture.covariances, slide=1.0)
+    score = joint.gradient(moments, firm, centre) - joint.gradient(moments, loose, centre)
+    return joint.twists(moments, loose, centre, poses, constraints, score=score)
 
 
 def error_covariance(
@@ -156,11 +170,9 @@ def error_covariance(
     unknown sign.
     """
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-    chance = pose_covariance(moments, mixture, poses, constraints, independent)
-    twists = pull(moments, mixture, centre, poses, constraints)
-    levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
-    pulls = np.stack([J @ twist for J, twist in zip(levers, twists, strict=True)])
-    return _positive(chance + pulls[:, :, None] * pulls[:, None, :])
+    chance = _chance(moments, mixture, centre, poses, constraints, independent)
+    b = pull(moments, mixture, centre, poses, constraints)
+    return _at_places(chance + b[:, :, None] * b[:, None, :], centre, poses)
 
 
 def _positive(covariances: Float[Array, "M P P"]) -> Float[Array, "M P P"]:

@@ -115,14 +115,34 @@ def motions(
     stride: float = 1.0,
 ) -> Float[Array, "M D1 D1"]:
     """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
+    return about(geometry.exp(twists(moments, precisions, centre, poses, constraints, stride=stride)), centre)
+
+
+def twists(
+    moments: Moments,
+    precisions: Float[Array, "K D D"],
+    centre: Float[Array, " D"],
+    poses: Float[Array, "M D1 D1"],
+    constraints: Constraints,
+    *,
+    score: Float[Array, "M P"] | None = None,
+    stride: float = 1.0,
+) -> Float[Array, "M P"]:
+    """The same as twists about the centre, none absurd, less the motion that all clouds share where that is free.
+
+    score: what pulls at the clouds instead of the gradient of -Q.
+    """
     solve = step_of_many if coupled.pays(*moments.mass.shape) else step
-    return about(geometry.exp(taken(stride * solve(moments, precisions, centre, poses, constraints), constraints)), centre)
+    found = stride * solve(moments, precisions, centre, poses, constraints, score=score)
+    found = found * min(1.0, LONGEST / max(float(np.abs(found).max()), LONGEST))
+    return found - found.mean(0) if constraints.gauge_free else found
 
 
-def taken(twists: Float[Array, "M P"], constraints: Constraints) -> Float[Array, "M P"]:
-    """Twists that are not absurd, less the motion that all clouds share where that is free."""
-    twists = twists * min(1.0, LONGEST / max(float(np.abs(twists).max()), LONGEST))
-    return twists - twists.mean(0) if constraints.gauge_free else twists
+def gradient(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Float[Array, "M P"]:
+    """The gradient of -Q at xi = 0, without priors."""
+    if coupled.pays(*moments.mass.shape):
+        return _coupled(moments, precisions, centre).gradient
+    return system(moments, precisions, centre)[1].reshape(len(moments.mass), -1)
 
 
 def step(
@@ -192,12 +212,16 @@ def of_many(
     constraints: Constraints,
 ) -> Coupled:
     """The same, of so many clouds that H is not written down."""
-    H = Coupled.of(moments.mass, *in_space(moments, precisions, centre), [2, 3, 4] if len(centre) == 2 else list(range(6)))
+    H = _coupled(moments, precisions, centre)
     for prior in constraints.priors:
         information, gradient = prior.pull(poses[prior.cloud], centre)
         H.own[prior.cloud] += information
         H.gradient[prior.cloud] += gradient
     return H
+
+
+def _coupled(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Coupled:
+    return Coupled.of(moments.mass, *in_space(moments, precisions, centre), [2, 3, 4] if len(centre) == 2 else list(range(6)))
 
 
 def stiffness(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Float[Array, "M P"]:
