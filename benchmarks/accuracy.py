@@ -15,7 +15,9 @@ import numpy as np
 import coframe
 from benchmarks import problems
 from benchmarks.multiview import judge
-from coframe import datasets, geometry, metrics
+from coframe import geometry
+from coframe.data import datasets
+from coframe.evaluate import metrics
 
 CASES = {  # set, how far the start is off [deg, lengths of the set], noise [dB]
     "armadillo, 8 deg": ("armadillo", 8.0, 0.03, None),

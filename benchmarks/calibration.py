@@ -17,7 +17,9 @@ from scipy.stats import chi2
 
 import coframe
 from benchmarks import problems
-from coframe import geometry, joint, simulate
+from coframe import geometry
+from coframe.data import simulate
+from coframe.em import joint
 
 VIEWS, POINTS, DEGREES = 5, 1500, 120.0
 NOISE_DB = (40.0, 50.0)

@@ -21,15 +21,19 @@ from unittest import mock
 import numpy as np
 
 import coframe
-from coframe import classify, coupled, geometry, levels, simulate, sweeps
-from coframe.classify import View
-from coframe.clouds import Frames, Summary
-from coframe.cluster import There
-from coframe.estep import Cloud
-from coframe.levels import Step
-from coframe.places import Here
-from coframe.schedule import Supply
-from coframe.source import Loaded, Source
+from coframe import geometry
+from coframe.align import level
+from coframe.data import simulate
+from coframe.em import joint_sparse, sweeps
+from coframe.result import labels
+from coframe.result.labels import View
+from coframe.input.checks import Frames, Summary
+from coframe.compute.cluster import There
+from coframe.em.estep import Cloud
+from coframe.align.level import Step
+from coframe.compute.places import Here
+from coframe.align.schedule import Supply
+from coframe.input.source import Loaded, Source
 from coframe.start import features
 
 FLOOR = 1e-7
@@ -125,8 +129,8 @@ def prepared(clouds: list[np.ndarray], poses: np.ndarray, K: int, points: int) -
     supply = Supply(Here[Source](list(map(Loaded, clouds)), 2), list(map(len, clouds)), frames)
     drawn = supply.drawn(points, np.random.default_rng(0))
     inner = frames.enter_poses(poses, np.zeros(3))
-    mixture = levels.seeded(levels.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
-    sweep, step = drawn.sweep(threads=2, tolerance=levels.TOLERANCE), Step(FLOOR)
+    mixture = level.seeded(level.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
+    sweep, step = drawn.sweep(threads=2, tolerance=level.TOLERANCE), Step(FLOOR)
     for _ in range(4):
         inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
     return drawn.things, inner, mixture
@@ -142,7 +146,7 @@ def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> flo
     moments = coframe.Moments(means, mass, first, second, mass.sum(1) + 1)
     weights = np.full(K, 0.97 / K)
     mixture = coframe.Mixture(means, np.tile(1e-4 * np.eye(3), (K, 1, 1)), weights, 1.0, np.tile(weights, (clouds, 1)))
-    with mock.patch.object(coupled, "pays", return_value=not dense):
+    with mock.patch.object(joint_sparse, "pays", return_value=not dense):
         return busy(lambda: Step(FLOOR)(moments, geometry.identity(clouds, 3), mixture, 1.0), 2)
 
 
@@ -165,7 +169,7 @@ def per_point(cloud: np.ndarray, mixture: Any, pose: np.ndarray) -> dict[str, fl
     return {
         "summary": 1e9 * busy(lambda: Summary.of(loaded), 3) / len(cloud),
         "cells": 1e9 * busy(lambda: features.touched(loaded, summary, 0.02), 3) / len(cloud),
-        "classify": 1e9 * busy(lambda: classify.labelled(loaded, view, mixture), 2) / len(cloud),
+        "classify": 1e9 * busy(lambda: labels.labelled(loaded, view, mixture), 2) / len(cloud),
     }
 
 
@@ -183,7 +187,7 @@ def main() -> None:
     with sweeps.quiet_blas():
         clouds, poses, mixture = prepared(scene.clouds, scene.poses, K, arguments.points)
         K = len(mixture)
-        here = Here(clouds).sweep(threads=1, tolerance=levels.TOLERANCE)
+        here = Here(clouds).sweep(threads=1, tolerance=level.TOLERANCE)
         moments, likelihood = here.moments(poses, mixture, full=True)
         alone = busy(lambda: here.moments(poses, mixture, full=True))
         total, seen = sum(map(len, clouds)), float((moments.mass > 0).sum(1).mean())
@@ -207,9 +211,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for count in arguments.workers:
                 with workers(count, Path(folder)) as client:
-                    far = There.sent(client, clouds).sweep(threads=1, tolerance=levels.TOLERANCE)
+                    far = There.sent(client, clouds).sweep(threads=1, tolerance=level.TOLERANCE)
                     tiny = There.sent(client, [Cloud.of(c.points[:40].copy()) for c in clouds])
-                    empty = tiny.sweep(threads=1, tolerance=levels.TOLERANCE)
+                    empty = tiny.sweep(threads=1, tolerance=level.TOLERANCE)
                     for sweep in (far, empty):
                         sweep.moments(poses, mixture, full=True)
                     again, same = far.moments(poses, mixture, full=True)

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from coframe import geometry, paper, simulate
-from coframe.estep import Cloud
-from coframe.mixture import Mixture
-from coframe.start import means as start_means
-from coframe.sweeps import Sweep
+from coframe import geometry
+from coframe.data import simulate
+from coframe import paper
+from coframe.em.estep import Cloud
+from coframe.em.mixture import Mixture
+from coframe.paper import initial_means as start_means
+from coframe.em.sweeps import Sweep
 
 SIZES = ((4, 1500, 900), (15, 4000, 4000))  # clouds, points a cloud, components
 DEVIATIONS = (0.1, 0.03, 0.01, 0.003)  # of the object's size

@@ -27,7 +27,8 @@ from benchmarks import problems
 from benchmarks.multiview import HEAD, OURS, ROOT, Method, judge, machine, peers_python, show
 from benchmarks.peers import Peer
 from benchmarks.problems import EXACT, PUBLISHED
-from coframe import geometry, metrics
+from coframe import geometry
+from coframe.evaluate import metrics
 
 SUCCESS = {"bunny": 0.6, "dragon": 1.0, "armadillo": 0.2, "lucy": 0.2}  # degrees, of the worst scan
 ROUGH = 5.0

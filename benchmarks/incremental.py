@@ -26,7 +26,8 @@ import numpy as np
 
 import coframe
 from benchmarks.multiview import ROOT, machine
-from coframe import metrics, start
+from coframe import start
+from coframe.evaluate import metrics
 from experiments import methods
 from experiments import multiview as setup
 from experiments.models import scans

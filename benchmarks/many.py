@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 
 import coframe
-from coframe import geometry, metrics, simulate
-from coframe.clouds import Frames
-from coframe.levels import Level, Runner
-from coframe.places import Here
-from coframe.registration import FLOOR
-from coframe.schedule import Supply
-from coframe.source import Loaded
+from coframe import geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.input.checks import Frames
+from coframe.align.level import Level, Runner
+from coframe.compute.places import Here
+from coframe.api.register import FLOOR
+from coframe.align.schedule import Supply
+from coframe.input.source import Loaded
 
 NOISE_DB = 45.0
 START_DEGREES, START_SHIFT = 2.0, 0.01

@@ -30,7 +30,7 @@ import coframe
 from benchmarks import problems
 from benchmarks.peers import SETTINGS, Peer
 from benchmarks.problems import DEGREES, POINTS, PUBLISHED, SHIFT
-from coframe import metrics
+from coframe.evaluate import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 GATE = 0.002  # of the residual, in metres: what is farther apart is not the same surface

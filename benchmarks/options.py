@@ -11,7 +11,8 @@ import time
 import coframe
 from benchmarks import problems
 from benchmarks.multiview import judge
-from coframe import Options, metrics
+from coframe import Options
+from coframe.evaluate import metrics
 
 CHANGES = (
     {},

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from coframe import simulate
+from coframe.data import simulate
 
 BLOCK = 500_000  # points that are made at a time
 JITTER = 1e-3  # of the extent: points are drawn around those of a smaller scan

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import coframe
-from coframe import datasets, geometry
+from coframe import geometry
+from coframe.data import datasets
 
 PUBLISHED = ("bunny", "dragon")  # range scans in metres, with poses that are good to half a degree
 EXACT = ("armadillo", "lucy")  # virtual depth scans of bodies whose longest side is 1, with true poses

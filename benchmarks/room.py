@@ -19,10 +19,11 @@ import numpy as np
 
 import coframe
 from benchmarks.multiview import ROOT, machine
-from coframe import depth, geometry, trajectory
-from coframe.depth import Intrinsics
-from coframe.sequence.frames import FAR, NEAR, Frame, Frames, by_depth
-from coframe.trajectory import Trajectory
+from coframe import geometry
+from coframe.io import depth, trajectory
+from coframe.io.depth import Intrinsics
+from coframe.io.frames import FAR, NEAR, Frame, Frames, by_depth
+from coframe.io.trajectory import Trajectory
 
 CAMERA = Intrinsics(129.3, 129.1, 79.6, 63.8, 5000.0)  # a quarter of freiburg1
 HEIGHT, WIDTH = 120, 160

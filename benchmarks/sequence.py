@@ -25,9 +25,9 @@ import numpy as np
 
 import coframe
 from benchmarks.multiview import ROOT, machine
-from coframe import trajectory
-from coframe.sequence.frames import FAR, NEAR, Frames
-from coframe.trajectory import Trajectory
+from coframe.io import trajectory
+from coframe.io.frames import FAR, NEAR, Frames
+from coframe.io.trajectory import Trajectory
 
 DATA = Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data") / "tum_freiburg1_desk"
 VOXEL, MAP, GATE = 0.03, 0.05, 0.1  # m, of the odometry

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 import coframe
-from coframe import datasets, geometry, simulate, trajectory
-from coframe.sequence import frames
-from coframe.trajectory import Trajectory
+from coframe import geometry
+from coframe.data import datasets, simulate
+from coframe.io import trajectory
+from coframe.io import frames
+from coframe.io.trajectory import Trajectory
 from experiments.claims import NEAR, Claim, mean_of, standing
 from experiments.record import Found, Record, Run, table, timed
 

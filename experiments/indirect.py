@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from coframe.metrics import frobenius_errors
-from coframe.simulate import Scene
+from coframe.evaluate.metrics import frobenius_errors
+from coframe.data.simulate import Scene
 from experiments.claims import Claim, below, below_each, mean_of, standing
 from experiments.methods import ITERATIONS, PAIRWISE
 from experiments.models import MODELS

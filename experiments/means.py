@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from coframe.result import Registration
+from coframe.result.registration import Registration
 from experiments import drawing, methods, multiview
 from experiments.claims import Claim, mean_of
 from experiments.models import available

@@ -12,9 +12,9 @@ from scipy.spatial import cKDTree
 import coframe
 from coframe import geometry
 from coframe.baselines import METHODS
-from coframe.start import means as start_means
-from coframe.start import poses as start_poses
-from coframe.start import scale as start_scale
+from coframe.paper import initial_means as start_means
+from coframe.paper import initial_poses as start_poses
+from coframe.paper import initial_scale as start_scale
 from experiments.trials import Trial, trial
 
 Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], Trial]

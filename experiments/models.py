@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from coframe import datasets, simulate
+from coframe.data import datasets, simulate
 
 MODELS = ("bunny", "lucy", "armadillo")
 

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
-from coframe import geometry, metrics
+from coframe import geometry
+from coframe.evaluate import metrics
 from coframe.baselines import icp
 from experiments import methods
 from experiments.claims import Claim, below_each, standing

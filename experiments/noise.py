@@ -4,7 +4,7 @@
 import numpy as np
 from scipy.spatial import cKDTree
 
-from coframe import datasets, simulate
+from coframe.data import datasets, simulate
 from experiments.claims import Claim, mean_of
 from experiments.models import model
 from experiments.record import Found, Record, Run, table

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coframe.simulate import Scene
+from coframe.data.simulate import Scene
 from experiments.claims import Claim, below_each, standing
 from experiments.drawing import COLOURS, MARKERS
 from experiments.methods import ITERATIONS, PAIRWISE

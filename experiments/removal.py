@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from coframe.result import Registration
-from coframe.simulate import Scene
+from coframe.result.registration import Registration
+from coframe.data.simulate import Scene
 from experiments import drawing, methods
 from experiments.claims import Claim, mean_of
 from experiments.record import Found, Record, Run, table

@@ -7,8 +7,9 @@ from functools import cache
 
 import numpy as np
 
-from coframe import metrics, simulate
-from coframe.simulate import Scene
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.data.simulate import Scene
 from experiments import methods
 from experiments.methods import PAIRWISE
 from experiments.models import MODELS, model

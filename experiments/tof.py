@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from coframe import datasets, geometry, metrics, simulate
+from coframe import geometry
+from coframe.data import datasets, simulate
+from coframe.evaluate import metrics
 from experiments import drawing, methods
 from experiments.claims import Claim, below, standing
 from experiments.methods import Method

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from coframe.io.files import atomic
-from coframe.result import Registration
+from coframe.result.registration import Registration
 
 
 @dataclass(frozen=True)

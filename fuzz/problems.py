@@ -15,7 +15,8 @@ from unittest import mock
 import numpy as np
 
 import coframe
-from coframe import geometry, schedule
+from coframe import geometry
+from coframe.align import schedule
 
 T = TypeVar("T")
 SHORT: dict[str, Any] = {  # most problems go through every kind of phase, but through each once

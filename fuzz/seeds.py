@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 
 import coframe
-from coframe import geometry, trajectory
+from coframe import geometry
+from coframe.io import trajectory
 from coframe.io import clouds as cloud_files
 from coframe.io import e57
 from coframe.io import poses as pose_files
 from coframe.io.scan import Scan
 from coframe.report.run import Run
-from coframe.sequence import frames, state
-from coframe.sequence.tracking import Tracker, TrackOptions
+from coframe.io import frames
+from coframe.sequence import state
+from coframe.sequence.tracker import Tracker, TrackOptions
 from fuzz.targets import CAMERA, MESHES, POSES, small_run
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"

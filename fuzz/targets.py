@@ -15,17 +15,21 @@ from unittest import mock
 import numpy as np
 
 import coframe
-from coframe import geometry, schedule, stored, trajectory
-from coframe.clouds import InputError
-from coframe.depth import Intrinsics
-from coframe.io import archive, images
+from coframe import geometry
+from coframe.align import schedule
+from coframe.io import trajectory
+from coframe.result import folder as folders
+from coframe.input.checks import InputError
+from coframe.io.depth import Intrinsics
+from coframe.io import npz, images
 from coframe.io import clouds as cloud_files
 from coframe.io import poses as pose_files
 from coframe.report import run
-from coframe.sequence import frames, state
+from coframe.io import frames
+from coframe.sequence import state
 from fuzz import problems
 
-_unpacked = cache(archive.read)
+_unpacked = cache(npz.read)
 SMALL = [np.random.default_rng(seed).normal(size=(9, 2)) for seed in (0, 1)]
 QUICK = coframe.Options(components=1, points=9, iterations=1, threads=1, start="identity")
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
@@ -102,7 +106,7 @@ def result(path: Path) -> None:
 
 def merged(path: Path) -> None:
     """The points of a result whose state is good, and read once."""
-    with mock.patch.object(stored.archive, "read", lambda file: dict(_unpacked(file))):
+    with mock.patch.object(folders.npz, "read", lambda file: dict(_unpacked(file))):
         result(path)
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import jaxtyping
 import numpy as np
-import paper
+import oracle
 
 from coframe import geometry
-from coframe.estep import Cloud
-from coframe.mixture import Mixture
-from coframe.sweeps import Sweep
+from coframe.em.estep import Cloud
+from coframe.em.mixture import Mixture
+from coframe.em.sweeps import Sweep
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class Scene:
         sigma = m.covariances[:, 0, 0] if spheres else m.covariances
         factor = (2 * np.pi) ** (m.dimension / 2)
         c = m.outlier_density * factor
-        beta = paper.beta(self.clouds, self.R, self.t, m.weights if priors is None else priors, m.means, sigma)
-        alpha = paper.alpha(beta, c)
+        beta = oracle.beta(self.clouds, self.R, self.t, m.weights if priors is None else priors, m.means, sigma)
+        alpha = oracle.alpha(beta, c)
         points = np.array([len(V) if w is None else w_j.sum() for V, w_j in zip(self.clouds, w or self.clouds, strict=True)])
         return Truth(
             alpha,
             [np.array([float(sum(b_i)) + c for b_i in b]) / factor for b in beta],
-            paper.log_likelihood(beta, c, w) - points * np.log(factor),
+            oracle.log_likelihood(beta, c, w) - points * np.log(factor),
             points,
-            *paper.sums(self.clouds, self.R, self.t, m.means, alpha, w),
+            *oracle.sums(self.clouds, self.R, self.t, m.means, alpha, w),
         )
 
 

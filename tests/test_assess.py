@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from test_joint import Problem
 
-from coframe import assess, geometry, joint
-from coframe.joint import UNCONSTRAINED, Constraints, Prior
-from coframe.mixture import Mixture
-from coframe.moments import Moments
+from coframe import geometry
+from coframe.align import verdict as assess
+from coframe.em import joint
+from coframe.em.joint import UNCONSTRAINED, Constraints, Prior
+from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 PATCHES, POINTS, NOISE = 25, 200, 0.01

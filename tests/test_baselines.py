@@ -8,10 +8,13 @@ import pytest
 from scenes import random_poses, relative, views
 
 import coframe
-from coframe import baselines, estep, geometry, metrics
-from coframe.baselines import averaging, cpd, gmmreg, icp, network, runs, simultaneous
-from coframe.em import Status
-from coframe.mixture import Mixture
+from coframe import baselines, geometry
+from coframe.em import estep
+from coframe.evaluate import metrics
+from coframe.baselines import overlap as network
+from coframe.baselines import averaging, cpd, gmmreg, icp, run, simultaneous
+from coframe.em.loop import Status
+from coframe.em.mixture import Mixture
 
 
 def copies(D: int, M: int = 3, points: int = 150, degrees: float = 4.0) -> tuple[list[np.ndarray], np.ndarray]:
@@ -76,7 +79,7 @@ def test_sequential_composes_and_one_versus_all_does_not() -> None:
         a, b = order.index(id(source)), order.index(id(target))
         yield geometry.inverse(truth[b]) @ truth[a]
 
-    for combine in (runs.one_versus_all, runs.sequential):
+    for combine in (run.one_versus_all, run.sequential):
         (found,) = combine(true_motion, clouds, geometry.identity(4, 3))
         np.testing.assert_allclose(found, relative(truth), atol=1e-12)
 
@@ -86,7 +89,7 @@ def test_runs_in_step_wait_for_the_last() -> None:
         for i in range(1, steps + 1):
             yield geometry.pose(np.eye(2), np.array([float(i), 0.0]))
 
-    found = list(runs.in_step([going(1), going(3)], geometry.identity(2, 2)))
+    found = list(run.in_step([going(1), going(3)], geometry.identity(2, 2)))
     assert [motions[:, 0, 2].tolist() for motions in found] == [[1, 1], [1, 2], [1, 3]]
 
 

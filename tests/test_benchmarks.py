@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coframe import geometry, metrics, simulate
+from coframe import geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
 
 TURN = geometry.pose(geometry.exp_rotation(np.radians([0.0, 3.0, 0.0])), np.zeros(3))
 AWAY = geometry.exp(np.array([0.3, -0.2, 0.1, 5.0, -4.0, 3.0]))

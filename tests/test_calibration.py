@@ -11,8 +11,9 @@ from scenes import unchecked
 from scipy.stats import chi2
 
 import coframe
-from coframe import assess, geometry
-from coframe.joint import UNCONSTRAINED
+from coframe import geometry
+from coframe.align import verdict
+from coframe.em.joint import UNCONSTRAINED
 
 
 def test_regions_hold_the_true_poses_of_depth_scans(data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +26,7 @@ def test_regions_hold_the_true_poses_of_depth_scans(data: Callable[[str], Path],
         result = coframe.register(clouds, truth, options=coframe.Options(components=300, start="identity"))
     errors, M = calibration.errors(result, truth), len(clouds)
     centres = geometry.pose(np.tile(np.eye(3), (M, 1, 1)), np.array([np.median(cloud, 0) for cloud in clouds]))
-    chance = assess.pose_covariance(result.moments, result.mixture, result.poses @ centres, UNCONSTRAINED)
+    chance = verdict.pose_covariance(result.moments, result.mixture, result.poses @ centres, UNCONSTRAINED)
     said, by_chance = (calibration.squared(errors, C) for C in (result.pose_covariance, chance))
     assert (said < chi2.ppf(0.95, 6)).mean() > 0.9
     assert 0.3 < said.mean() / 6 < 1.5

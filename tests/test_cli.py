@@ -11,7 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import coframe
-from coframe import geometry, metrics, simulate, trajectory
+from coframe import geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.io import trajectory
 from coframe.cli import app
 from coframe.io import ply
 from coframe.io import poses as pose_files

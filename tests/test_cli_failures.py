@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coframe import simulate
+from coframe.data import simulate
 from coframe.io import ply
 
 pty = pytest.importorskip("pty", reason="needs terminals, signals and limits as POSIX has them")

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import coframe
-from coframe import geometry, simulate
+from coframe import geometry
+from coframe.data import simulate
 from coframe.cli import app
 from coframe.io import ply
 from coframe.io import poses as pose_files

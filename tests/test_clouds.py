@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from coframe import geometry
-from coframe.clouds import Frames, InputError, as_clouds, extent
-from coframe.mixture import Mixture
-from coframe.moments import Moments
+from coframe.input.checks import Frames, InputError, as_clouds, extent
+from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
 
 rng = np.random.default_rng(0)
 GOOD = rng.normal(size=(20, 3))

@@ -19,18 +19,22 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import geometry, levels, opening, schedule, simulate, sweeps
-from coframe.clouds import Summary
-from coframe.cluster import Packed, There
-from coframe.estep import Cloud
+from coframe import geometry
+from coframe.align import level, schedule
+from coframe.data import simulate
+from coframe.em import sweeps
+from coframe.input import given
+from coframe.input.checks import Summary
+from coframe.compute.cluster import Packed, There
+from coframe.em.estep import Cloud
 from coframe.io import clouds as cloud_files
 from coframe.io import poses
 from coframe.io.scan import Scan
-from coframe.journal import cloud_digest
-from coframe.levels import Level
-from coframe.places import Here
-from coframe.source import Loaded
-from coframe.start import nothing
+from coframe.compute.checkpoint import cloud_digest
+from coframe.align.level import Level
+from coframe.compute.places import Here
+from coframe.input.source import Loaded
+from coframe.start import search
 
 distributed = pytest.importorskip("distributed")
 
@@ -177,7 +181,7 @@ def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Process
     with unchecked(), cluster.client(2) as client, sweeps.quiet_blas():
         far = There.sent(client, clouds)
         one, other = (
-            nothing.start(place, summaries, rng=np.random.default_rng(0), look=False) for place in (Here(clouds), far)
+            search.start(place, summaries, rng=np.random.default_rng(0), look=False) for place in (Here(clouds), far)
         )
         assert one.groups == other.groups
         assert one.pairs == other.pairs
@@ -193,7 +197,7 @@ def test_strays_count_as_nothing_on_workers_too(files: list[Path], cluster: Proc
     np.save(tmp_path / "glitch.npy", np.insert(points, 7, [[1e9, 0, 0]], axis=0))
     paths = [tmp_path / "glitch.npy", files[1]]
     with unchecked(), cluster.client(2) as client:
-        far, here = opening.on_workers(paths, None, sweep=sweeps.dask(client)), opening.files(paths, None, None, threads=1)
+        far, here = given.on_workers(paths, None, sweep=sweeps.dask(client)), given.files(paths, None, None, threads=1)
         for one, other in zip(far.summaries, here.summaries, strict=True):
             np.testing.assert_array_equal([one.median, one.low, one.high], [other.median, other.low, other.high])
             assert (one.count, one.extent) == (other.count, other.extent)
@@ -254,7 +258,7 @@ def test_lost_workers_cost_no_bit(
 ) -> None:
     cluster.add_workers(2)
     output, killed = tmp_path / "cluster", []
-    whole: Callable[..., Any] = opening.Given.targets
+    whole: Callable[..., Any] = given.Given.targets
     with cluster.client(4) as client:
 
         def in_the_middle(step: coframe.Iteration) -> None:
@@ -274,7 +278,7 @@ def test_lost_workers_cost_no_bit(
                 yield targets
                 watcher.join()
 
-        monkeypatch.setattr(opening.Given, "targets", while_classifying)
+        monkeypatch.setattr(given.Given, "targets", while_classifying)
         result = registered(files, scene.poses, sweep=sweeps.dask(client), output=output, on_iteration=in_the_middle)
         assert killed[0][0] == "iteration"
         assert killed[1][0] < len(files)  # not all were written yet
@@ -319,7 +323,7 @@ def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
             address = client.scheduler_info()["address"]
             assert address.startswith("tls://")
             clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
-            mixture = levels.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
+            mixture = level.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
             poses = geometry.identity(5, 3)
             far = There.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
             for one, other in zip(
@@ -341,7 +345,7 @@ def _arrays(value: Any) -> list[np.ndarray]:
 def test_only_components_with_mass_travel(scene: simulate.Scene, full: bool) -> None:
     clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
     K = 60
-    mixture = levels.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
+    mixture = level.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
     if not full:
         spheres = np.tile(1e-3 * np.eye(3), (len(mixture), 1, 1))
         mixture = replace(mixture, covariances=spheres, outlier_density=1e-3)

@@ -11,8 +11,9 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import baselines, geometry, simulate
-from coframe.compare import contestants
+from coframe import baselines, geometry
+from coframe.data import simulate
+from coframe.baselines.compare import contestants
 from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.report import comparison as pages

@@ -17,7 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from coframe import InputError, datasets, download, geometry
+from coframe import InputError, geometry
+from coframe.data import datasets, download
 from coframe.io import ply, poses
 
 BODY = np.random.default_rng(0).bytes(300_000)

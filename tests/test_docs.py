@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import typer.main
 
-from coframe import geometry, simulate
+from coframe import geometry
+from coframe.data import simulate
 from coframe.cli import app
 from coframe.io import clouds as cloud_files
 from coframe.io import e57, ply

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 from scenes import Scene, blobs, random_poses, relative, scene, views
 
-from coframe import em, geometry, mstep, paper
-from coframe.em import Status
-from coframe.mixture import Mixture
+from coframe import geometry
+from coframe.em import loop, mstep
+from coframe import paper
+from coframe.paper.batch import maximization, outlier_density
+from coframe.em.loop import Status
+from coframe.em.mixture import Mixture
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
-paper_step = partial(paper.maximization, gamma=0.1, floor=0.0, update_priors=True, update_variances=True)
+paper_step = partial(maximization, gamma=0.1, floor=0.0, update_priors=True, update_variances=True)
 
 
 def run(s, *, step=paper_step, iterations=35, radius=1.0, sweep_options=None, **options):
     expect = s.sweep(**(sweep_options or {})).moments
-    return em.batch(expect, step, s.poses, s.mixture, radius=radius, iterations=iterations, **options)
+    return loop.batch(expect, step, s.poses, s.mixture, radius=radius, iterations=iterations, **options)
 
 
 @each_dimension
@@ -108,7 +111,7 @@ def test_stops_when_both_are_calm_twice_in_a_row(likelihood, poses, iterations, 
         moved[0, 0, 3] += 1.5 * next(moves)  # a third of it is the motion that all three clouds share
         return moved, mixture
 
-    fit = em.batch(
+    fit = loop.batch(
         lambda poses, mixture: (moments, np.full(3, next(rises) / 3)),
         step,
         s.poses,
@@ -149,10 +152,10 @@ def test_a_common_motion_is_no_step(D):
     rng = np.random.default_rng(0)
     s, _ = blobs(D)
     common = geometry.exp(rng.normal(scale=0.01, size=geometry.degrees_of_freedom(D)))
-    assert em.largest_step(em.relative_twists(s.poses, common @ s.poses, s.mixture), 1.0) < 1e-14
+    assert loop.largest_step(loop.relative_twists(s.poses, common @ s.poses, s.mixture), 1.0) < 1e-14
     moved = s.poses.copy()
     moved[1, 0, D] += 0.3
-    assert em.largest_step(em.relative_twists(s.poses, moved, s.mixture), 2.0) == pytest.approx(0.3 * (2 / 3) / 2)
+    assert loop.largest_step(loop.relative_twists(s.poses, moved, s.mixture), 2.0) == pytest.approx(0.3 * (2 / 3) / 2)
 
 
 @each_dimension

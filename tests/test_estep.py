@@ -9,10 +9,11 @@ import pytest
 import threadpoolctl
 from scenes import Scene, bits, scene
 
-from coframe import estep, geometry
-from coframe.estep import Cloud
-from coframe.mixture import Mixture
-from coframe.sweeps import Sweep, quiet_blas
+from coframe import geometry
+from coframe.em import estep
+from coframe.em.estep import Cloud
+from coframe.em.mixture import Mixture
+from coframe.em.sweeps import Sweep, quiet_blas
 
 made = cache(scene)
 oracle = cache(lambda D, full, K, outliers: made(D, full=full, K=K, outliers=outliers).oracle())

@@ -11,7 +11,9 @@ from plyfile import PlyData
 from test_cli import run
 
 import coframe
-from coframe import InputError, export, geometry, simulate
+from coframe import InputError, geometry
+from coframe.data import simulate
+from coframe.result import export
 from coframe.io import clouds as cloud_files
 from coframe.io import poses as pose_files
 from coframe.io.scan import Scan

@@ -10,9 +10,11 @@ import pytest
 from scenes import random_poses
 
 import coframe
-from coframe import InputError, Options, geometry, metrics, simulate
-from coframe.groups import side_by_side
-from coframe.growth import implied
+from coframe import InputError, Options, geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.result.groups import side_by_side
+from coframe.em.growth import implied
 from coframe.io import ply
 from coframe.start.doubt import Doubt
 

@@ -11,11 +11,12 @@ from PIL import Image
 from pypcd4 import PointCloud
 
 import coframe
-from coframe import InputError, depth
-from coframe.depth import Intrinsics
+from coframe import InputError
+from coframe.io import depth
+from coframe.io.depth import Intrinsics
 from coframe.io import ply
-from coframe.sequence import frames
-from coframe.sequence.frames import Frame
+from coframe.io import frames
+from coframe.io.frames import Frame
 
 CAMERA = Intrinsics(60.0, 61.0, 31.5, 23.5, 1000.0)
 

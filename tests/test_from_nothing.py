@@ -13,11 +13,13 @@ from threadpoolctl import threadpool_limits
 from views import refuse, registered, scene
 
 import coframe
-from coframe import geometry, metrics, simulate
-from coframe.clouds import Summary, unit_doubt
-from coframe.places import Here
-from coframe.source import Loaded, Source
-from coframe.start import features, graph, match, nothing, verify
+from coframe import geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.input.checks import Summary, unit_doubt
+from coframe.compute.places import Here
+from coframe.input.source import Loaded, Source
+from coframe.start import features, graph, match, search, verify
 from coframe.start.features import Scan
 from coframe.start.match import Edge
 from coframe.start.verify import Evidence
@@ -28,9 +30,9 @@ def here(clouds: list[np.ndarray], threads: int = 1) -> tuple[Here[Source], list
     return place, place.each(Summary.of)
 
 
-def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> nothing.Start:
+def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> search.Start:
     with threadpool_limits(1):
-        return nothing.start(*here(clouds, threads), rng=np.random.default_rng(0), **options)
+        return search.start(*here(clouds, threads), rng=np.random.default_rng(0), **options)
 
 
 def thinned(points: np.ndarray, side: float) -> np.ndarray:
@@ -55,7 +57,7 @@ def turned() -> simulate.Scene:
 
 
 @pytest.fixture(scope="module")
-def found(turned: simulate.Scene) -> nothing.Start:
+def found(turned: simulate.Scene) -> search.Start:
     return begun(turned.clouds)
 
 
@@ -112,7 +114,7 @@ def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alo
 @pytest.fixture(scope="module")
 def neighbours(turned: simulate.Scene) -> tuple[Scan, Scan, np.ndarray]:
     """Two scans and the true motion from the first to the second."""
-    prepared = nothing.Prepared.of(*here(turned.clouds), 2000)
+    prepared = search.Prepared.of(*here(turned.clouds), 2000)
     poses = prepared.enter(turned.poses)
     return *prepared.scans.things[:2], geometry.inverse(poses[1]) @ poses[0]
 
@@ -140,7 +142,7 @@ def test_evidence_is_about_the_same_in_both_directions(neighbours: tuple[Scan, S
 
 
 def test_a_crash_of_the_native_code_costs_one_pair(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = nothing.Prepared.of(*here(turned.clouds), 2000)
+    prepared = search.Prepared.of(*here(turned.clouds), 2000)
     pairs = [(0, 1), (1, 2), (2, 3)]
     calls = itertools.count()
     whole = match.Solver.motions
@@ -233,7 +235,7 @@ def test_a_rival_edge_makes_a_hypothesis(poses: np.ndarray) -> None:
 # Starts
 
 
-def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: nothing.Start) -> None:
+def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: search.Start) -> None:
     assert found.source == "matched"
     assert found.groups == (tuple(range(6)),)
     assert found.pairs == 15
@@ -242,13 +244,13 @@ def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: not
     assert metrics.rotation_errors(found.poses[0], turned.poses).max() < 1
 
 
-def test_the_same_bits_for_any_number_of_threads(turned: simulate.Scene, found: nothing.Start) -> None:
+def test_the_same_bits_for_any_number_of_threads(turned: simulate.Scene, found: search.Start) -> None:
     for threads in (1, 3):
         np.testing.assert_array_equal(begun(turned.clouds, threads).poses, found.poses)
 
 
 @pytest.mark.parametrize("unit", [1e-3, 1e3])
-def test_units_do_not_matter(turned: simulate.Scene, found: nothing.Start, unit: float) -> None:
+def test_units_do_not_matter(turned: simulate.Scene, found: search.Start, unit: float) -> None:
     other = begun([unit * cloud for cloud in turned.clouds]).poses[0]
     other[:, :3, 3] /= unit
     np.testing.assert_allclose(metrics.relative(other), metrics.relative(found.poses[0]), rtol=0, atol=1e-9)
@@ -282,7 +284,7 @@ def test_clouds_in_the_plane() -> None:
 
 def test_many_clouds_try_few_pairs() -> None:
     clouds = scene(8, 600, 360.0).clouds
-    many = nothing.Prepared.of(*here(clouds), 300).scans.only([j % 8 for j in range(40)])
+    many = search.Prepared.of(*here(clouds), 300).scans.only([j % 8 for j in range(40)])
     pairs = match.candidates(many, np.random.default_rng(0))
     assert len(pairs) < 40 * (match.ALIKE + match.IN_ORDER)
     assert all((j, j + 1) in pairs for j in range(39))
@@ -373,7 +375,7 @@ def test_a_cloud_in_another_unit_is_asked_about() -> None:
 
 @pytest.mark.parametrize("argument", [{"fixed": [0]}, {"options": coframe.Options(motion="yaw")}])
 def test_a_known_frame_is_kept(argument: dict[str, Any], turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nothing, "start", refuse)
+    monkeypatch.setattr(search, "start", refuse)
     small = [cloud[:100] for cloud in turned.clouds[:2]]
     assert coframe.register(small, **argument).start == "as they lie"
 

@@ -11,9 +11,12 @@ from scenes import unchecked
 from views import FAST, refuse, registered, scene
 
 import coframe
-from coframe import datasets, geometry, metrics, schedule, simulate
-from coframe.registration import UNDECIDED
-from coframe.start import nothing
+from coframe import geometry
+from coframe.align import schedule
+from coframe.data import datasets, simulate
+from coframe.evaluate import metrics
+from coframe.api.register import UNDECIDED
+from coframe.start import search
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
 
 
 def test_good_poses_are_not_matched(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nothing, "start", refuse)
+    monkeypatch.setattr(search, "start", refuse)
     result = registered(turned.clouds, poses=off(turned.poses, 20.0, seed=0))
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
     assert (result.start, result.warnings, result.pairs_tried) == ("given", (), 0)
@@ -53,8 +56,8 @@ def test_matched_poses_on_another_side_are_no_help(turned: simulate.Scene, monke
     """Matching a body that looks the same from two sides may turn it around: what was given, though wrong, says which side."""
     start = off(turned.poses, 20.0, seed=0)
     around = turned.poses @ geometry.pose(geometry.exp_rotation(np.array([0, np.pi, 0])), np.zeros(3))
-    found = nothing.Start((np.where(np.arange(6)[:, None, None] < 3, start, around),), (tuple(range(6)),), nothing.MATCHED, 15)
-    monkeypatch.setattr(nothing, "start", lambda *_, **__: found)
+    found = search.Start((np.where(np.arange(6)[:, None, None] < 3, start, around),), (tuple(range(6)),), search.MATCHED, 15)
+    monkeypatch.setattr(search, "start", lambda *_, **__: found)
     monkeypatch.setattr(schedule, "rivals", lambda fits, runner, margin, lonely=None: list(fits) if lonely else [])
     result = registered(turned.clouds, poses=start)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5

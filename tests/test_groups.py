@@ -6,15 +6,16 @@ from dataclasses import replace
 import numpy as np
 
 import coframe
-from coframe import geometry, simulate
-from coframe.groups import side_by_side
-from coframe.start import means
+from coframe import geometry
+from coframe.data import simulate
+from coframe.result.groups import side_by_side
+from coframe.paper import initial_means
 
 
 def test_the_history_is_that_of_the_group_that_took_longest() -> None:
     scenes = [simulate.scene(2, 100, degrees=20.0, rng=np.random.default_rng(seed)) for seed in (0, 1)]
     parts = [
-        coframe.paper.batch(scene.clouds, means.on_sphere(scene.clouds, 20, np.random.default_rng(2)), iterations=count)
+        coframe.paper.batch(scene.clouds, initial_means.on_sphere(scene.clouds, 20, np.random.default_rng(2)), iterations=count)
         for scene, count in zip(scenes, (2, 5), strict=True)
     ]
     clouds = [scenes[0].clouds[0], scenes[1].clouds[0], scenes[0].clouds[1], scenes[1].clouds[1]]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import coframe
-from coframe import baselines, geometry, report, simulate
+from coframe import baselines, geometry, report
+from coframe.data import simulate
 from coframe.io import ply
 
 OPTIONS = coframe.Options(components=200)

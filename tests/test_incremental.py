@@ -6,8 +6,10 @@ import paper as oracle
 import pytest
 from scenes import blobs, random_poses, views
 
-from coframe import InputError, geometry, metrics, paper
-from coframe.moments import Moments
+from coframe import InputError, geometry
+from coframe.evaluate import metrics
+from coframe import paper
+from coframe.em.moments import Moments
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 

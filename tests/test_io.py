@@ -11,7 +11,7 @@ import pytest
 from plyfile import PlyData
 
 from coframe import geometry
-from coframe.clouds import InputError
+from coframe.input.checks import InputError
 from coframe.io import clouds as cloud_files
 from coframe.io import ply
 from coframe.io import poses as pose_files

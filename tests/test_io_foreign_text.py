@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scans import COLOURS, INTENSITY, NEAR, NORMALS, POINTS, POSE
 
-from coframe import InputError, depth, geometry
+from coframe import InputError, geometry
+from coframe.io import depth
 from coframe.io import clouds as cloud_files
 
 

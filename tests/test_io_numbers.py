@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coframe.io import numbers
-from coframe.io.numbers import table
+from coframe.io import table as numbers
+from coframe.io.table import table
 
 digits = st.text("0123456789", min_size=1, max_size=25)
 decimals = st.builds(

@@ -6,9 +6,11 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import coupled, geometry, joint, simulate
-from coframe.joint import Constraints, Prior
-from coframe.moments import Moments
+from coframe import geometry
+from coframe.data import simulate
+from coframe.em import joint_sparse, joint
+from coframe.em.joint import Constraints, Prior
+from coframe.em.moments import Moments
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 
@@ -169,8 +171,8 @@ def test_many_clouds_move_as_few_do(
     assert np.abs(few).max() > 1e-2
     np.testing.assert_allclose(many_, few, rtol=0, atol=1e-10)
     spread = joint.own_covariances(*given)
-    monkeypatch.setattr(coupled, "FEWEST", 1)
-    monkeypatch.setattr(coupled, "RATIO", 0.0)
+    monkeypatch.setattr(joint_sparse, "FEWEST", 1)
+    monkeypatch.setattr(joint_sparse, "RATIO", 0.0)
     found = joint.own_covariances(*given)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max())
@@ -180,7 +182,7 @@ def test_many_clouds_move_as_few_do(
 @pytest.mark.parametrize("pays", [False, True])
 def test_clouds_that_nothing_holds_do_not_blur_the_others(D: int, pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a fixed cloud: one that shares nothing and one that sees nothing are unknown, the others as without these two."""
-    monkeypatch.setattr(coupled, "pays", lambda clouds, components: pays)
+    monkeypatch.setattr(joint_sparse, "pays", lambda clouds, components: pays)
     moments, precisions, centre = many(D, loose=True, empty=True)
     poses = geometry.identity(len(moments.mass), D)
     found = joint.own_covariances(moments, precisions, centre, poses, Constraints())
@@ -213,7 +215,7 @@ def test_a_registration_solved_through_the_model_is_the_same(monkeypatch: pytest
     options = coframe.Options(components=20, points=200, iterations=3, threads=1)
     with unchecked():
         dense = coframe.register(scene.clouds, scene.poses, options=options)
-        monkeypatch.setattr(coupled, "pays", lambda clouds, components: True)
+        monkeypatch.setattr(joint_sparse, "pays", lambda clouds, components: True)
         through = coframe.register(scene.clouds, scene.poses, options=options)
     assert not np.array_equal(through.poses, dense.poses)  # it was the other way
     np.testing.assert_allclose(through.poses, dense.poses, rtol=0, atol=1e-8)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import coframe
-from coframe import geometry, simulate
+from coframe import geometry
+from coframe.data import simulate
 from coframe.io import ply
-from coframe.journal import digest
+from coframe.compute.checkpoint import digest
 
 SMALL = coframe.Options(components=60, points=300, iterations=6, threads=2)
 

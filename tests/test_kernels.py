@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from coframe import algebra, kernels
+from coframe.em import joint_kernels, kernels
 
 
 @njit
@@ -76,7 +76,7 @@ def test_invert_agrees_with_numpy():
     A = A @ np.swapaxes(A, 1, 2) + 0.1 * np.eye(3)
     A *= 10.0 ** rng.uniform(-12, 12, (200, 1, 1))
     inverse = np.empty_like(A)
-    log_det, bad = algebra.invert(A, inverse)
+    log_det, bad = joint_kernels.invert(A, inverse)
     assert bad == -1
     np.testing.assert_allclose(inverse @ A, np.broadcast_to(np.eye(3), A.shape), atol=1e-10)
     np.testing.assert_allclose(inverse, np.linalg.inv(A), rtol=1e-9, atol=0)
@@ -96,5 +96,5 @@ def test_invert_agrees_with_numpy():
 )
 def test_invert_reports_what_is_not_positive_definite(matrix):
     A = np.stack([np.eye(3), np.eye(3), matrix, matrix])
-    _, bad = algebra.invert(A, np.empty_like(A))
+    _, bad = joint_kernels.invert(A, np.empty_like(A))
     assert bad == 2

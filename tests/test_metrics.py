@@ -4,7 +4,9 @@
 import numpy as np
 import pytest
 
-from coframe import geometry, metrics, trajectory
+from coframe import geometry
+from coframe.evaluate import metrics
+from coframe.io import trajectory
 
 rng = np.random.default_rng(0)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scenes import random_poses
 
 from coframe import geometry
-from coframe.moments import Moments
+from coframe.em.moments import Moments
 
 cases = given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]), st.booleans())
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import paper
+import oracle
 import pytest
 from scenes import scene
 
-from coframe import geometry, mstep
+from coframe import geometry
+from coframe.em import mstep
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 close = {"rtol": 1e-11, "atol": 1e-11}
@@ -26,7 +27,7 @@ def after_e_step(D, full=False):
 @each_dimension
 def test_virtual_points_are_eq_11(D):
     s, moments, alpha = after_e_step(D)
-    expected = [paper.W(a, V, 7).T for a, V in zip(alpha, s.clouds, strict=True)]
+    expected = [oracle.W(a, V, 7).T for a, V in zip(alpha, s.clouds, strict=True)]
     np.testing.assert_allclose(mstep.virtual_points(moments, s.poses), expected, **close)
 
 
@@ -39,10 +40,10 @@ def test_poses_are_eqs_12_to_14(D, full):
         mixture = replace(s.mixture, means=means)
         found = mstep.poses(moments, s.poses, mixture)
         for j, (a, V) in enumerate(zip(alpha, s.clouds, strict=True)):
-            L, W = paper.Lambda(a, s.mixture.variances), paper.W(a, V, 7)
-            R = paper.rotation(means.T, L, W)
+            L, W = oracle.Lambda(a, s.mixture.variances), oracle.W(a, V, 7)
+            R = oracle.rotation(means.T, L, W)
             np.testing.assert_allclose(geometry.rotation(found[j]), R, **close)
-            np.testing.assert_allclose(geometry.translation(found[j]), paper.translation(means.T, L, W, R), **close)
+            np.testing.assert_allclose(geometry.translation(found[j]), oracle.translation(means.T, L, W, R), **close)
             assert np.linalg.det(R) == pytest.approx(1)
 
 
@@ -54,15 +55,15 @@ def test_mixture_is_eqs_15_to_19(D, full):
     moved = moments.moved(new @ geometry.inverse(s.poses))
     R, t = geometry.rotation(new), geometry.translation(new)
     means = mstep.means(moved)
-    np.testing.assert_allclose(means, paper.means(s.clouds, R, t, alpha, 7), **close)
+    np.testing.assert_allclose(means, oracle.means(s.clouds, R, t, alpha, 7), **close)
     variances = mstep.variances(moved, means, 0.01, s.mixture.variances)
-    np.testing.assert_allclose(variances, paper.variances(s.clouds, R, t, means, alpha, 0.01), **close)
+    np.testing.assert_allclose(variances, oracle.variances(s.clouds, R, t, means, alpha, 0.01), **close)
     if full:
         covariances = mstep.covariances(moved, means, 0.01, s.mixture.covariances)
-        np.testing.assert_allclose(covariances, paper.covariances(s.clouds, R, t, means, alpha, 0.01), **close)
+        np.testing.assert_allclose(covariances, oracle.covariances(s.clouds, R, t, means, alpha, 0.01), **close)
     for gamma in (0.0, 0.3):
         priors = mstep.priors(moved, gamma)
-        np.testing.assert_allclose(priors, paper.priors(alpha, gamma), **close)
+        np.testing.assert_allclose(priors, oracle.priors(alpha, gamma), **close)
         assert priors.sum() == pytest.approx(1 / (1 + gamma), rel=1e-14)
 
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scenes import unchecked
 
 import coframe
-from coframe import budget, simulate, source
+from coframe.align import cost
+from coframe.data import simulate
+from coframe.input import source
 from coframe.io import clouds as cloud_files
 from coframe.io.scan import Scan
 
@@ -116,20 +118,20 @@ def test_a_budget_that_cannot_be_kept_is_refused(folder: Path) -> None:
         coframe.register([np.eye(3)] * 2, memory="1GB")
     with pytest.raises(coframe.InputError, match="weights: expected clouds in memory"):
         registered(folder, memory="1GB", weights=[np.ones(3)])
-    assert budget.needed(100, OPTIONS) > budget.needed(4, OPTIONS)
+    assert cost.needed(100, OPTIONS) > cost.needed(4, OPTIONS)
 
 
 @given(st.integers(0, 10**9), st.sampled_from(["", "B", " b"]))
 def test_sizes(value: int, unit: str) -> None:
-    assert budget.bytes_of(f"{value}{unit}") == budget.bytes_of(value) == value
-    assert budget.bytes_of(f"{value}kB") == 1000 * value
+    assert cost.bytes_of(f"{value}{unit}") == cost.bytes_of(value) == value
+    assert cost.bytes_of(f"{value}kB") == 1000 * value
 
 
 def test_sizes_with_units() -> None:
-    assert [budget.bytes_of(text) for text in ("2GB", "1.5 g", "512MiB")] == [2 * 10**9, 15 * 10**8, 2**29]
+    assert [cost.bytes_of(text) for text in ("2GB", "1.5 g", "512MiB")] == [2 * 10**9, 15 * 10**8, 2**29]
     for wrong in ("", "two", "-1GB", "1PB", "1 G B", True, None):
         with unchecked(), pytest.raises(coframe.InputError, match="memory: expected a size such as 2GB"):
-            budget.bytes_of(wrong)
+            cost.bytes_of(wrong)
 
 
 # What getrusage says of a process includes the peak of the one that started it; what Linux keeps in /proc does not.

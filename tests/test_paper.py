@@ -6,8 +6,10 @@ import paper as oracle
 import pytest
 from scenes import bits, blobs, random_poses, relative, views
 
-from coframe import geometry, paper
-from coframe.em import Status
+from coframe import geometry
+from coframe import paper
+from coframe.paper.batch import maximization, outlier_density
+from coframe.em.loop import Status
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 
@@ -95,8 +97,8 @@ def test_what_is_said_of_the_points_fits_the_poses_and_mixture_returned(D):
 def test_outlier_density_bridges_the_dropped_factor(D):
     variances = np.array([0.1, 0.2, 0.4])
     h = 2 / np.mean(1 / variances)
-    assert paper.outlier_density(variances, 0.3, D) * (2 * np.pi) ** (D / 2) == pytest.approx(0.3 / (h * 1.3), rel=1e-14)
-    assert paper.outlier_density(variances, 0.0, D) == 0
+    assert outlier_density(variances, 0.3, D) * (2 * np.pi) ** (D / 2) == pytest.approx(0.3 / (h * 1.3), rel=1e-14)
+    assert outlier_density(variances, 0.0, D) == 0
 
 
 @each_dimension

@@ -11,8 +11,9 @@ from hypothesis.extra import numpy as hnp
 from scenes import unchecked
 
 import coframe
-from coframe import geometry, schedule
-from coframe.registration import Options, PosePrior
+from coframe import geometry
+from coframe.align import schedule
+from coframe.api.register import Options, PosePrior
 
 QUICK = Options(components=20, points=100, iterations=2)
 SMALL = [np.random.default_rng(j).normal(size=(30, 3)) for j in range(3)]

@@ -10,13 +10,16 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import em, geometry, joint, metrics, simulate
-from coframe.estep import Cloud
+from coframe import geometry
+from coframe.data import simulate
+from coframe.em import loop, joint
+from coframe.evaluate import metrics
+from coframe.em.estep import Cloud
 from coframe.io import ply
-from coframe.levels import Level, Runner
-from coframe.places import Here
-from coframe.registration import FLOOR, Options, PosePrior
-from coframe.schedule import FIRST
+from coframe.align.level import Level, Runner
+from coframe.compute.places import Here
+from coframe.api.register import FLOOR, Options, PosePrior
+from coframe.align.schedule import FIRST
 
 EPS = np.finfo(float).eps
 
@@ -356,10 +359,10 @@ def climbed(problem: Problem, level: Level, seed: int, deviation: float | None =
 )
 def test_bold_runs_never_lose_likelihood(problem: Problem, level: Level, deviation: float | None) -> None:
     values = climbed(problem, level, 0, deviation)
-    assert np.diff(values).min() >= -em.FALL
+    assert np.diff(values).min() >= -loop.FALL
     assert values[-1] > values[0] + 0.1
 
 
 def test_settled_runs_never_lose_likelihood(larger: Problem) -> None:
     for seed in range(6):
-        assert np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -em.FALL
+        assert np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -loop.FALL

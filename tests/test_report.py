@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from scenes import views
 
 import coframe
-from coframe import geometry, plot, simulate
+from coframe import geometry
+from coframe.data import simulate
+from coframe.result import plot
 from coframe.io import ply
-from coframe.palette import palette
-from coframe.report import charts, figures, markup, page, run, scene
+from coframe.result.colours import palette
+from coframe.report import charts, numbers, markup, page, run, scene
 from coframe.report.run import Run
 
 
@@ -45,7 +47,7 @@ def parts(html: str) -> tuple[dict, bytes, str]:
 
 
 def test_pairs_agree_with_a_loop_over_components(result: coframe.Registration) -> None:
-    overlap, residual = figures.pairs(result)
+    overlap, residual = numbers.pairs(result)
     mass, first = result.moments.mass, result.moments.first
     for i, j in [(0, 1), (2, 0), (3, 3)]:
         shared = squares = total = 0.0
@@ -57,7 +59,7 @@ def test_pairs_agree_with_a_loop_over_components(result: coframe.Registration) -
                 gap = (first[i, k] / mass[i, k] - first[j, k] / mass[j, k]) @ normal
                 weight = 1 / (1 / mass[i, k] + 1 / mass[j, k])
                 squares, total = squares + weight * gap**2, total + weight
-        bound = figures.NOTHING * len(result.mixture) / len(result.clouds[i])
+        bound = numbers.NOTHING * len(result.mixture) / len(result.clouds[i])
         assert overlap[i, j] == pytest.approx(shared / len(result.clouds[i]), abs=bound)
         if i != j:
             assert residual[i, j] == pytest.approx(np.sqrt(squares / total))
@@ -68,7 +70,7 @@ def test_pairs_agree_with_a_loop_over_components(result: coframe.Registration) -
 def test_between_two_clouds_the_matrix_is_the_verdict() -> None:
     clouds, truth = views(3, sizes=(500, 400))
     two = coframe.register(clouds, poses=truth, options=coframe.Options(components=40, threads=1))
-    overlap, residual = figures.pairs(two)
+    overlap, residual = numbers.pairs(two)
     for i, verdict in enumerate(two.verdicts):
         assert overlap[i, 1 - i] == pytest.approx(verdict.overlap, abs=1e-3)
         assert residual[i, 1 - i] == pytest.approx(verdict.residual, rel=0.02)
@@ -78,15 +80,15 @@ def test_groups_that_share_nothing_are_told_apart(result: coframe.Registration) 
     overlap = np.eye(5)
     overlap[0, 3] = overlap[4, 3] = 0.9
     overlap[1, 2] = 0.5
-    assert figures.groups(overlap) == [[0, 3, 4], [1, 2]]
-    assert figures.notices(result, np.ones((4, 4)), 0.0) == []
-    (found,) = figures.notices(result, np.eye(4), 0.0)
+    assert numbers.groups(overlap) == [[0, 3, 4], [1, 2]]
+    assert numbers.notices(result, np.ones((4, 4)), 0.0) == []
+    (found,) = numbers.notices(result, np.eye(4), 0.0)
     assert "4 groups (1, 1, 1, 1)" in found.message
 
 
 def test_warnings_of_the_start_come_first(result: coframe.Registration) -> None:
     warned = dataclasses.replace(result, groups=((0, 1, 2), (3,)), warnings=("the clouds fall into 2 groups",))
-    (found,) = figures.notices(warned, np.eye(4), 0.0)
+    (found,) = numbers.notices(warned, np.eye(4), 0.0)
     assert found.message == "The clouds fall into 2 groups."
 
 
@@ -96,7 +98,7 @@ def test_notices_put_the_worst_first(result: coframe.Registration) -> None:
     covariance = result.pose_covariance.copy()
     covariance[0] = np.inf
     bad = dataclasses.replace(result, verdicts=tuple(worse), status=coframe.Status.ITERATION_LIMIT, pose_covariance=covariance)
-    found = figures.notices(bad, np.ones((4, 4)), 0.5)
+    found = numbers.notices(bad, np.ones((4, 4)), 0.5)
     assert [n.cloud for n in found] == ["cloud 2", "cloud 1", None, None, "cloud 0"]
     assert "iteration limit" in found[2].message
     assert "50%" in found[3].message
@@ -117,7 +119,7 @@ def test_a_common_motion_of_the_start_changes_nothing_shown(result: coframe.Regi
 
 def test_uncertainty_is_the_largest_deviation(result: coframe.Registration) -> None:
     covariance = np.tile(np.diag([1e-4, 4e-4, 1e-4, 0.01, 0.01, 0.09]), (4, 1, 1))
-    turn, shift = figures.uncertainty(dataclasses.replace(result, pose_covariance=covariance))
+    turn, shift = numbers.uncertainty(dataclasses.replace(result, pose_covariance=covariance))
     np.testing.assert_allclose(turn, np.degrees(0.02))
     np.testing.assert_allclose(shift, 0.3)
 

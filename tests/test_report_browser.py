@@ -18,12 +18,13 @@ import pytest
 from test_report import HOSTILE
 
 import coframe
-from coframe import geometry, report, simulate
-from coframe.estep import Cloud
+from coframe import geometry, report
+from coframe.data import simulate
+from coframe.em.estep import Cloud
 from coframe.io import ply
 from coframe.report import markup
-from coframe.sequence.backend import Keyframe
-from coframe.sequence.tracking import Tracked
+from coframe.sequence.keyframes import Keyframe
+from coframe.sequence.tracker import Tracked
 
 REQUIRED = os.environ.get("COFRAME_BROWSER") == "required"
 SOFTWARE = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import coframe
-from coframe import geometry, metrics, simulate
-from coframe.start import means
+from coframe import geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.paper import initial_means
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def scene() -> simulate.Scene:
 @pytest.fixture(scope="module")
 def result(scene: simulate.Scene) -> coframe.Registration:
     rng = np.random.default_rng(2)
-    start = means.on_sphere(scene.clouds, 480, rng)
+    start = initial_means.on_sphere(scene.clouds, 480, rng)
     return coframe.paper.batch(scene.clouds, start, gamma=0.1, iterations=60)
 
 

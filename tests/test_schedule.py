@@ -4,12 +4,15 @@
 import numpy as np
 import pytest
 
-from coframe import geometry, levels, metrics, schedule, simulate, surface
-from coframe.clouds import Frames
-from coframe.estep import Cloud
-from coframe.levels import OUTLIERS
-from coframe.places import Here
-from coframe.source import Loaded
+from coframe import geometry
+from coframe.align import level, schedule, denoise
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.input.checks import Frames
+from coframe.em.estep import Cloud
+from coframe.align.level import OUTLIERS
+from coframe.compute.places import Here
+from coframe.input.source import Loaded
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 FLOOR = 1e-6
@@ -30,7 +33,7 @@ def cells(count: int, K: int) -> np.ndarray:
 def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
     points = some_points(D)
     turn = geometry.random_rotation(np.random.default_rng(1), D) if turned else np.eye(D)
-    mixture = levels.seeded(points, 3, 50, FLOOR, turn)
+    mixture = level.seeded(points, 3, 50, FLOOR, turn)
     K = len(mixture)
     assert 45 <= K <= 50
     count = cells(len(points), K)
@@ -48,41 +51,41 @@ def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
 def test_another_turn_gives_other_seeds(D: int) -> None:
     points = some_points(D)
     turns = [geometry.random_rotation(np.random.default_rng(seed), D) for seed in (1, 2, 2)]
-    a, b, c = (levels.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
+    a, b, c = (level.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
     assert np.abs(np.sort(a, 0) - np.sort(b, 0)).max() > 0.01
     np.testing.assert_array_equal(b, c)
 
 
 def test_seeds_have_enough_points() -> None:
-    assert len(levels.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3))) == 200 / levels.LEAST_POINTS
+    assert len(level.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3))) == 200 / level.LEAST_POINTS
 
 
 @each_dimension
 def test_rounded(D: int) -> None:
     A = np.random.default_rng(0).normal(size=(4, D, D))
     covariances, mass = A @ A.swapaxes(1, 2), np.array([0.0, 1.0, 100.0, 1e12])
-    rounded = levels.rounded(covariances, 1.0, mass)
+    rounded = level.rounded(covariances, 1.0, mass)
     trace = np.trace(covariances, axis1=1, axis2=2)
     np.testing.assert_allclose(np.trace(rounded, axis1=1, axis2=2), trace)
     spheres = trace[:, None, None] / D * np.eye(D)
     np.testing.assert_allclose(rounded[0], spheres[0])  # no points of its own
     np.testing.assert_allclose(rounded[1], (spheres[1] + covariances[1]) / 2)
     np.testing.assert_allclose(rounded[3], covariances[3], rtol=1e-9)
-    np.testing.assert_allclose(levels.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
-    np.testing.assert_allclose(levels.rounded(covariances, 0.0, mass + 1), covariances)
+    np.testing.assert_allclose(level.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
+    np.testing.assert_allclose(level.rounded(covariances, 0.0, mass + 1), covariances)
 
 
 def test_priors_are_what_each_cloud_sees() -> None:
     mass = np.random.default_rng(0).uniform(0, 50, (4, 9))
     mass[0, 0] = 0
-    own, common = levels.priors(mass), levels.priors(mass, common=True)
+    own, common = level.priors(mass), level.priors(mass, common=True)
     for priors in (own, common):
         np.testing.assert_allclose(priors.sum(1), 1 - OUTLIERS)
         assert priors.min() > 0
     np.testing.assert_array_equal(common, np.tile(common[:1], (4, 1)))
     np.testing.assert_array_equal(np.argsort(own, 1), np.argsort(mass, 1))
-    np.testing.assert_allclose(own[0, 3] / own[0, 0], (mass[0, 3] + levels.SMOOTHING) / levels.SMOOTHING)
-    np.testing.assert_allclose(levels.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(own[0, 3] / own[0, 0], (mass[0, 3] + level.SMOOTHING) / level.SMOOTHING)
+    np.testing.assert_allclose(level.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9)
 
 
 def random_poses(D: int, count: int, rng: np.random.Generator, size: float = 1.0) -> np.ndarray:
@@ -153,17 +156,17 @@ def test_drawn_points_keep_their_weight() -> None:
 def test_many_points_are_thinned_evenly_to_seed_a_mixture() -> None:
     clouds = Here([Cloud.of(some_points(3, count)) for count in (100, 7, 40)])
     poses = geometry.identity(3, 3)
-    whole = levels.sampled(clouds, poses, 147)
+    whole = level.sampled(clouds, poses, 147)
     np.testing.assert_array_equal(whole, np.concatenate([cloud.points for cloud in clouds.things]))
-    np.testing.assert_array_equal(levels.sampled(clouds, poses, 146), whole[::2])
-    np.testing.assert_array_equal(levels.sampled(clouds, poses, 21), whole[::7])
+    np.testing.assert_array_equal(level.sampled(clouds, poses, 146), whole[::2])
+    np.testing.assert_array_equal(level.sampled(clouds, poses, 21), whole[::7])
 
 
 @pytest.mark.parametrize("count", [3000, 600, 150])
 def test_a_clean_cloud_keeps_every_bit(count: int) -> None:
     scene = simulate.scene(3, 3000, noise_db=50.0, rng=np.random.default_rng(1))
     for cloud in scene.clouds:
-        np.testing.assert_array_equal(surface.flattened(cloud[:count])[0], cloud[:count])
+        np.testing.assert_array_equal(denoise.flattened(cloud[:count])[0], cloud[:count])
 
 
 def test_a_noisy_plane_becomes_flat() -> None:
@@ -171,7 +174,7 @@ def test_a_noisy_plane_becomes_flat() -> None:
     turn = geometry.random_rotation(rng, 3)
     noise = 0.018  # as large as half the distance between points
     points = np.c_[rng.uniform(-1, 1, (4000, 2)), noise * rng.normal(size=4000)]
-    flat = surface.flattened(points @ turn.T)[0] @ turn
+    flat = denoise.flattened(points @ turn.T)[0] @ turn
     inner = np.abs(points[:, :2]).max(1) < 0.9
     assert flat[inner, 2].std() < noise / 3
     slid = np.linalg.norm(flat - points, axis=1)[inner], np.linalg.norm((flat - points)[:, :2], axis=1)[inner]
@@ -183,7 +186,7 @@ def test_points_move_along_their_normal_only() -> None:
     angle = np.sort(rng.uniform(0, 2 * np.pi, 800))
     circle = np.c_[np.cos(angle), np.sin(angle)]
     noisy = circle * (1 + 0.02 * rng.normal(size=(800, 1)))
-    moved = surface.flattened(noisy)[0] - noisy
+    moved = denoise.flattened(noisy)[0] - noisy
     assert np.abs(moved).max() > 0.02
     tangential = np.abs(moved[:, 0] * circle[:, 1] - moved[:, 1] * circle[:, 0])
     assert np.median(tangential) < 0.2 * np.median(np.linalg.norm(moved, axis=1))

@@ -15,13 +15,17 @@ from PIL import Image
 from scenes import random_poses
 
 import coframe
-from coframe import InputError, TrackOptions, depth, geometry, placement, trajectory
-from coframe.depth import Intrinsics
-from coframe.estep import Cloud
+from coframe import InputError, TrackOptions, geometry
+from coframe.em import localise
+from coframe.io import depth, trajectory
+from coframe.io.depth import Intrinsics
+from coframe.em.estep import Cloud
 from coframe.io import ply
-from coframe.levels import seeded
-from coframe.sequence import backend, frames, state
-from coframe.sequence.tracking import Tracker
+from coframe.align.level import seeded
+from coframe.io import frames
+from coframe.sequence import keyframes as backend
+from coframe.sequence import state
+from coframe.sequence.tracker import Tracker
 
 CAMERA = Intrinsics(130.0, 130.0, 79.5, 59.5, 5000.0)
 FAST = TrackOptions(points=500, components=250, every=3, window=6, iterations=3)
@@ -264,12 +268,12 @@ def test_a_step_of_the_front_end_leads_to_the_least_misfit(D):
     places = rng.uniform(-1, 1, (12, D))
     points = np.repeat(places, 20, axis=0) + rng.normal(scale=0.01, size=(240, D))
     mixture = seeded(points, 1, 12, 1e-6, np.eye(D))
-    target = placement.Target.of(mixture, (0.05, 0.0), 2.0)
+    target = localise.Target.of(mixture, (0.05, 0.0), 2.0)
     off = random_poses(rng, 1, D, degrees=2.0, shift=0.01)[0]
-    placed = placement.place(target, Cloud.of(geometry.transform(geometry.inverse(off), points)), np.eye(D + 1))
+    placed = localise.place(target, Cloud.of(geometry.transform(geometry.inverse(off), points)), np.eye(D + 1))
     np.testing.assert_allclose(placed.pose, off, atol=2e-3)
     assert placed.explained > 0.8
-    assert placed.steps <= placement.MOST_STEPS
+    assert placed.steps <= localise.MOST_STEPS
 
 
 def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way():

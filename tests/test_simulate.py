@@ -8,9 +8,9 @@ import pytest
 from scipy.spatial import ConvexHull, cKDTree
 from scipy.spatial.distance import pdist
 
-from coframe import simulate
+from coframe.data import simulate
 from coframe.geometry import angle, exp_rotation, random_rotation, rotation, transform
-from coframe.simulate import Scene, Surface, extent, paper_views, scan, scene, shape, surface_of_mesh
+from coframe.data.simulate import Scene, Surface, extent, paper_views, scan, scene, shape, surface_of_mesh
 
 CUBE = np.array(list(itertools.product([-1.0, 1.0], repeat=3)))
 CUBE_FACES = np.array(

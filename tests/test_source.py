@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coframe import classify, geometry, simulate, source
-from coframe.classify import View
-from coframe.clouds import Frames, Summary
-from coframe.io import merged, ply
-from coframe.mixture import Mixture
-from coframe.source import Loaded, Stored, order_statistics
+from coframe import geometry
+from coframe.data import simulate
+from coframe.input import source
+from coframe.result import labels
+from coframe.result.labels import View
+from coframe.input.checks import Frames, Summary
+from coframe.io import ply
+from coframe.result import merged
+from coframe.em.mixture import Mixture
+from coframe.input.source import Loaded, Stored, order_statistics
 from coframe.start import features
 
 
@@ -93,10 +97,10 @@ def test_what_is_written_of_a_file_is_what_is_known_of_the_array(cloud: Loaded, 
     view = View(Frames(np.array([[0.1, 0.0, -0.1]]), 2.0), geometry.exp(rng.normal(size=6) / 4), None, first=100)
     row = merged.row_of([{name: column.dtype for name, column in cloud.columns.items()}], 3)
     pose = geometry.exp(rng.normal(size=6))
-    target = classify.Target(merged.part(tmp_path, 7), row, 7, pose)
-    whole = classify.labelled(cloud, view, mixture)
+    target = labels.Target(merged.part(tmp_path, 7), row, 7, pose)
+    whole = labels.labelled(cloud, view, mixture)
     assert 0.05 < (whole.labels < 0).mean() < 0.95
-    some = classify.written(stored, view, target, mixture, 100)
+    some = labels.written(stored, view, target, mixture, 100)
     np.testing.assert_array_equal(some.points, cloud.points[::11])
     np.testing.assert_array_equal(some.labels, whole.labels[::11])
     np.testing.assert_array_equal(some.outlier_probability, whole.outlier_probability[::11])
@@ -111,6 +115,6 @@ def test_what_is_written_of_a_file_is_what_is_known_of_the_array(cloud: Loaded, 
 
 def test_of_a_cloud_on_its_own_all_points_are_outliers(stored: Stored) -> None:
     view = View(Frames(np.zeros((1, 3)), 1.0), np.eye(4), None)
-    some = classify.written(stored, view, None, None, 50)
+    some = labels.written(stored, view, None, None, 50)
     assert (some.labels == -1).all()
     assert (some.outlier_probability == 1).all()

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import random_poses
 
-from coframe import InputError, geometry, trajectory
-from coframe.trajectory import Trajectory
+from coframe import InputError, geometry
+from coframe.io import trajectory
+from coframe.io.trajectory import Trajectory
 
 
 def path(seed=0, count=60, rate=30.0, start=100.0):

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 import coframe
-from coframe import InputError, Options, geometry, paper, simulate
-from coframe.clouds import Frames
-from coframe.estep import Cloud
-from coframe.levels import Level, Runner, Step
-from coframe.places import Here
-from coframe.sequence import frames
-from coframe.sequence.tracking import TrackOptions
-from coframe.sweeps import Sweep
+from coframe import InputError, Options, geometry
+from coframe.data import simulate
+from coframe import paper
+from coframe.input.checks import Frames
+from coframe.em.estep import Cloud
+from coframe.align.level import Level, Runner, Step
+from coframe.compute.places import Here
+from coframe.io import frames
+from coframe.sequence.tracker import TrackOptions
+from coframe.em.sweeps import Sweep
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.problems import sound

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import coframe
-from coframe import simulate
+from coframe.data import simulate
 from coframe.cli.show import verdict_table
 from coframe.cli.watch import TimeLeft, about
 

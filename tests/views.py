@@ -7,7 +7,7 @@ import numpy as np
 from scenes import unchecked
 
 import coframe
-from coframe import simulate
+from coframe.data import simulate
 
 FAST = coframe.Options(components=100, points=500, iterations=3)
 

@@ -6,25 +6,29 @@ Pose j carries cloud j into the common frame: x = R v + t. Points are rows, vari
 
 from importlib.metadata import version
 
-from coframe import baselines, estep, metrics, paper, report, simulate, start
-from coframe.assess import Verdict
-from coframe.clouds import InputError
-from coframe.compare import Comparison, compare
-from coframe.doors import Options, PosePrior
-from coframe.em import Iteration, Status
-from coframe.extend import extend, forget
-from coframe.held import hold
-from coframe.journal import Journal
-from coframe.mixture import Mixture
-from coframe.moments import Moments
-from coframe.refining import refine
-from coframe.registration import register
-from coframe.result import Registration, load
-from coframe.sequence.frames import open_frames
-from coframe.sequence.published import PublishedOptions, track_published
-from coframe.sequence.tracking import Tracked, TrackOptions, track
-from coframe.tidying import tidied
-from coframe.trajectory import Trajectory
+from coframe import baselines, report, start
+from coframe.data import simulate
+from coframe.em import estep
+from coframe.evaluate import metrics
+from coframe import paper
+from coframe.align.verdict import Verdict
+from coframe.input.checks import InputError
+from coframe.baselines.compare import Comparison, compare
+from coframe.input.options import Options, PosePrior
+from coframe.em.loop import Iteration, Status
+from coframe.api.extend import extend, forget
+from coframe.api.judge import hold
+from coframe.compute.checkpoint import Journal
+from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
+from coframe.api.refine import refine
+from coframe.api.register import register
+from coframe.result.registration import Registration, load
+from coframe.io.frames import open_frames
+from coframe.paper.sequence import PublishedOptions, track_published
+from coframe.sequence.tracker import Tracked, TrackOptions, track
+from coframe.api.tidying import tidied
+from coframe.io.trajectory import Trajectory
 
 __version__ = version("coframe")
 

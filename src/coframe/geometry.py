@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from coframe.arrays import Array
+from coframe.types import Array
 
 
 def pose(rotation: Float[Array, "*B D D"], translation: Float[Array, "*B D"]) -> Float[Array, "*B D1 D1"]:

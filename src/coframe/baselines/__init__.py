@@ -6,8 +6,8 @@ Each is a function of clouds and start poses that returns a `Registration`; see 
 >>> result = coframe.baselines.METHODS["trimmed icp"](clouds, start_poses)
 """
 
-from coframe.baselines import averaging, cpd, gmmreg, icp, motion, network, simultaneous
-from coframe.baselines.runs import Method
+from coframe.baselines import averaging, cpd, gmmreg, icp, averaged_icp, overlap, simultaneous
+from coframe.baselines.run import Method
 
 METHODS: dict[str, Method] = {
     "icp": icp.icp,
@@ -17,9 +17,9 @@ METHODS: dict[str, Method] = {
     "gmmreg": gmmreg.gmmreg,
     "simreg": simultaneous.simreg,
     "mv-icp": simultaneous.mv_icp,
-    "maicp": motion.maicp,
-    "matricp": motion.matricp,
-    "pose graph": motion.pose_graph,
+    "maicp": averaged_icp.maicp,
+    "matricp": averaged_icp.matricp,
+    "pose graph": averaged_icp.pose_graph,
 }
 
 __all__ = ["METHODS", "Method", "averaging", "cpd", "gmmreg", "icp", "motion", "network", "simultaneous"]

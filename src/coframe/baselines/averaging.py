@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.arrays import Array
-from coframe.baselines.runs import moved
+from coframe.types import Array
+from coframe.baselines.run import moved
 
 SWEEPS = 50  # at most; a few do when the motions nearly agree
 TOLERANCE = 1e-12  # of the radius

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe import em, geometry, mstep
-from coframe.arrays import Array
-from coframe.baselines import runs
+from coframe import geometry
+from coframe.em import loop, mstep
+from coframe.types import Array
+from coframe.baselines import run
 from coframe.baselines.icp import ITERATIONS
-from coframe.baselines.runs import Watch
-from coframe.clouds import InputError
-from coframe.estep import Cloud
-from coframe.mixture import Mixture
-from coframe.result import Registration
-from coframe.sweeps import Sweep
+from coframe.baselines.run import Watch
+from coframe.input.checks import InputError
+from coframe.em.estep import Cloud
+from coframe.em.mixture import Mixture
+from coframe.result.registration import Registration
+from coframe.em.sweeps import Sweep
 
 OUTLIERS = 0.1  # CPD's w: the share of points that belong to no component
 FLOOR = 1e-6  # of the squared extent: added to every variance, the paper's epsilon^2
@@ -33,13 +34,13 @@ def cpd(
     *,
     iterations: int = ITERATIONS,
     outliers: float = OUTLIERS,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """Every cloud onto the first by CPD. outliers: the share w of points of the first cloud that the other does not explain."""
     if not 0 <= outliers < 1:
         raise InputError(f"outliers: expected a share of at least 0 and below 1, found {outliers!r}")
-    solve = partial(runs.one_versus_all, partial(pairwise, outliers=outliers))
-    return runs.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    solve = partial(run.one_versus_all, partial(pairwise, outliers=outliers))
+    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
 def pairwise(

@@ -15,16 +15,17 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
-from coframe import em, geometry
-from coframe.arrays import Array
-from coframe.baselines import runs
+from coframe import geometry
+from coframe.em import loop
+from coframe.types import Array
+from coframe.baselines import run
 from coframe.baselines.icp import ITERATIONS
-from coframe.baselines.runs import Watch
-from coframe.clouds import InputError
-from coframe.estep import Cloud
-from coframe.mixture import Mixture
-from coframe.result import Registration
-from coframe.sweeps import Sweep
+from coframe.baselines.run import Watch
+from coframe.input.checks import InputError
+from coframe.em.estep import Cloud
+from coframe.em.mixture import Mixture
+from coframe.result.registration import Registration
+from coframe.em.sweeps import Sweep
 
 COARSE_EVALUATIONS = 10  # of the first level, as in the paper
 DEVIATIONS = (0.2, 0.05)  # s of the two levels, as shares of the extent
@@ -38,7 +39,7 @@ def gmmreg(
     *,
     iterations: int = ITERATIONS,
     deviations: Sequence[float] = DEVIATIONS,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """Every cloud onto the first by GMMReg. iterations: evaluations of the last level; those before it have 10 each.
 
@@ -48,8 +49,8 @@ def gmmreg(
         raise InputError(f"deviations: expected shares of the extent above 0, found {deviations!r}")
     levels = [(s, COARSE_EVALUATIONS) for s in deviations[:-1]] + [(deviations[-1], iterations)]
     most = sum(evaluations for _, evaluations in levels)
-    solve = partial(runs.one_versus_all, partial(pairwise, levels=levels))
-    return runs.run(solve, clouds, poses, iterations=most, tolerance=-1.0, on_iteration=on_iteration)
+    solve = partial(run.one_versus_all, partial(pairwise, levels=levels))
+    return run.run(solve, clouds, poses, iterations=most, tolerance=-1.0, on_iteration=on_iteration)
 
 
 def pairwise(

@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from coframe import em, geometry
-from coframe.arrays import Array
-from coframe.baselines import runs
-from coframe.baselines.runs import Watch
-from coframe.clouds import InputError
-from coframe.result import Registration
+from coframe import geometry
+from coframe.em import loop
+from coframe.types import Array
+from coframe.baselines import run
+from coframe.baselines.run import Watch
+from coframe.input.checks import InputError
+from coframe.result.registration import Registration
 
 ITERATIONS = 100  # as many as the paper gives every method
 LEAST_OVERLAP = 0.4  # that trimming may find by itself (Chetverikov et al.)
@@ -30,10 +31,10 @@ def icp(
     poses: Float[Array, "M D1 D1"],
     *,
     iterations: int = ITERATIONS,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the first: each point is matched with the nearest one, wherever that is."""
-    return runs.run(partial(runs.one_versus_all, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    return run.run(partial(run.one_versus_all, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
 def sequential_icp(
@@ -41,10 +42,10 @@ def sequential_icp(
     poses: Float[Array, "M D1 D1"],
     *,
     iterations: int = ITERATIONS,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the one before it; errors add up along the chain."""
-    return runs.run(partial(runs.sequential, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    return run.run(partial(run.sequential, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
 def trimmed_icp(
@@ -53,7 +54,7 @@ def trimmed_icp(
     *,
     iterations: int = ITERATIONS,
     overlap: float | None = None,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the first with the best matches only.
 
@@ -61,8 +62,8 @@ def trimmed_icp(
     """
     if overlap is not None and not 0 < overlap <= 1:
         raise InputError(f"overlap: expected a share above 0 and at most 1, found {overlap!r}")
-    solve = partial(runs.one_versus_all, partial(pairwise, choose=partial(trimmed, overlap=overlap)))
-    return runs.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    solve = partial(run.one_versus_all, partial(pairwise, choose=partial(trimmed, overlap=overlap)))
+    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
 def everything(distance: Float[Array, " N"], nearest: Int[Array, " N"]) -> Bool[Array, " N"]:

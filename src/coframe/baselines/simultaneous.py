@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial import cKDTree
 
-from coframe import em, geometry
-from coframe.arrays import Array
-from coframe.baselines import icp, network, runs
+from coframe import geometry
+from coframe.em import loop
+from coframe.types import Array
+from coframe.baselines import icp, overlap, run
 from coframe.baselines.icp import ITERATIONS
-from coframe.baselines.network import Pairs
-from coframe.baselines.runs import Watch
-from coframe.result import Registration
+from coframe.baselines.overlap import Pairs
+from coframe.baselines.run import Watch
+from coframe.result.registration import Registration
 
 Clouds = Sequence[Float[Array, "_ D"]]
 Matches = list[tuple[int, int, Float[Array, "_ D"], Float[Array, "_ D"]]]  # a, b, points of a, the points of b they match
@@ -32,14 +33,14 @@ def simreg(
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
     pairwise_iterations: int = ITERATIONS,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """All clouds at once, matches updated in every iteration, from where ICP onto the first cloud ends, as in the paper.
 
     pairs: of clouds (a, b) that are matched; default: those that overlap at the start. pairwise_iterations: of that ICP.
     """
     solve = partial(_updated, pairs=pairs, before=pairwise_iterations)
-    return runs.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
 def mv_icp(
@@ -48,17 +49,17 @@ def mv_icp(
     *,
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
-    on_iteration: Watch = em.carry_on,
+    on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """All clouds at once with the matches of the start, which stay. pairs: as in `simreg`."""
-    return runs.run(partial(_fixed, pairs=pairs), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    return run.run(partial(_fixed, pairs=pairs), clouds, poses, iterations=iterations, on_iteration=on_iteration)
 
 
 def _updated(
     clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None, before: int
 ) -> Iterator[Float[Array, "M D1 D1"]]:
-    edges = network.as_pairs(pairs, clouds, poses)
-    for _, found in zip(range(before), runs.one_versus_all(icp.pairwise, clouds, poses), strict=False):
+    edges = overlap.as_pairs(pairs, clouds, poses)
+    for _, found in zip(range(before), run.one_versus_all(icp.pairwise, clouds, poses), strict=False):
         poses = found
     trees = [cKDTree(cloud) for cloud in clouds]
     while True:
@@ -67,7 +68,7 @@ def _updated(
 
 
 def _fixed(clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None) -> Iterator[Float[Array, "M D1 D1"]]:
-    edges, trees = network.as_pairs(pairs, clouds, poses), [cKDTree(cloud) for cloud in clouds]
+    edges, trees = overlap.as_pairs(pairs, clouds, poses), [cKDTree(cloud) for cloud in clouds]
     quadratic = form(matched(clouds, trees, poses, edges), len(clouds))
     while True:
         poses = improved(poses, quadratic)

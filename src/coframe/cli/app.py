@@ -53,7 +53,7 @@ def say_json(content: object) -> None:
 
 def writable(folder: Path) -> None:
     """Refuse, before any work, a folder that cannot be written to; nothing is made yet."""
-    from coframe.clouds import InputError
+    from coframe.input.checks import InputError
 
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
@@ -67,7 +67,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        from coframe.clouds import InputError
+        from coframe.input.checks import InputError
 
         before = signal.signal(signal.SIGTERM, _end)  # else temporary files would stay
         try:

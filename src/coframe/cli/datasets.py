@@ -20,7 +20,7 @@ def datasets(
 
     Example:  coframe datasets
     """
-    from coframe import datasets as sets
+    from coframe.data import datasets as sets
 
     if not names:
         table = Table("name", "here", "what", "terms", title=f"in {sets.root()}")

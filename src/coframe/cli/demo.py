@@ -13,7 +13,8 @@ from coframe.cli.show import failed, store
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
-    from coframe import Registration, simulate
+    from coframe import Registration
+    from coframe.data import simulate
 
 
 def demo(
@@ -34,7 +35,8 @@ def demo(
     """
     import numpy as np
 
-    from coframe import Options, geometry, register, simulate
+    from coframe import Options, geometry, register
+    from coframe.data import simulate
 
     begun = time.perf_counter()
     writable(output)
@@ -53,7 +55,7 @@ def demo(
 
 
 def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
-    from coframe import metrics
+    from coframe.evaluate import metrics
 
     errors = metrics.rotation_errors(result.poses, scene.poses)
     table = Table("cloud", title="Registered against the truth")

@@ -32,7 +32,8 @@ def doctor() -> None:
     import numpy as np
 
     import coframe
-    from coframe import metrics, simulate
+    from coframe.data import simulate
+    from coframe.evaluate import metrics
 
     def installed(package: str) -> str:
         try:

@@ -11,7 +11,7 @@ from rich.table import Table
 from coframe.cli.app import AsJson, console, say, say_json
 
 if TYPE_CHECKING:
-    from coframe.trajectory import Errors
+    from coframe.io.trajectory import Errors
 
 
 def evaluate(
@@ -44,8 +44,8 @@ def _of_poses(file: Path, truth: Path) -> dict[str, Any]:
     """Angles and distances per cloud, and over all that have something to be compared with."""
     import numpy as np
 
-    from coframe import metrics
-    from coframe.clouds import InputError
+    from coframe.evaluate import metrics
+    from coframe.input.checks import InputError
     from coframe.io import poses as pose_files
 
     known = pose_files.read(file)
@@ -88,7 +88,7 @@ def _groups(file: Path, names: list[str]) -> list[list[int]]:
 
 
 def _of_trajectory(file: Path, truth: Path) -> dict[str, Any]:
-    from coframe import trajectory
+    from coframe.io import trajectory
 
     estimate, true = trajectory.read_tum(file), trajectory.read_tum(truth)
     shift, turn = trajectory.relative_errors(estimate, true)

@@ -32,7 +32,7 @@ def export(
     coframe export out --to xyz --clean -o all.xyz   # one, without outliers
     """
     import coframe
-    from coframe.export import export as write
+    from coframe.result.export import export as write
 
     paths = write(coframe.load(folder), to, folder, output, clean=clean)
     if as_json:

@@ -38,7 +38,7 @@ def extend(
     coframe extend out new.ply --start match
     """
     import coframe
-    from coframe.clouds import InputError
+    from coframe.input.checks import InputError
     from coframe.io import poses as pose_files
 
     begun = time.perf_counter()

@@ -18,8 +18,8 @@ from coframe.cli.watch import Watch, watching
 
 if TYPE_CHECKING:
     from coframe import Options, Registration
-    from coframe.arrays import Array
-    from coframe.sweeps import Dask
+    from coframe.types import Array
+    from coframe.em.sweeps import Dask
 
 SECONDS = 10.0  # to wait for a scheduler
 
@@ -87,8 +87,8 @@ def register(
     """
     import coframe
     from coframe import geometry
-    from coframe.clouds import InputError, as_clouds
-    from coframe.export import described
+    from coframe.input.checks import InputError, as_clouds
+    from coframe.result.export import described
     from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
 
@@ -146,7 +146,8 @@ def _from_files(
 ) -> "tuple[Registration, list[str]]":
     """Clouds that stay in their files, on this machine or on a cluster."""
     import coframe
-    from coframe import budget, geometry
+    from coframe import geometry
+    from coframe.align import cost
     from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
 
@@ -154,10 +155,10 @@ def _from_files(
     names, _ = cloud_files.titles(paths, [[""]] * len(paths))
     known = pose_files.read_for(poses, names) if poses else None
     if memory is not None:
-        estimate = budget.estimate(paths, options)
+        estimate = cost.estimate(paths, options)
         if not quiet:
-            say(f"{len(paths)} files, {estimate.described()}, of {budget.bytes_of(memory) / 1e6:.0f} MB")
-        budget.check(len(paths), options, memory)
+            say(f"{len(paths)} files, {estimate.described()}, of {cost.bytes_of(memory) / 1e6:.0f} MB")
+        cost.check(len(paths), options, memory)
     with watching(quiet) as watch, _workers(scheduler) as sweep, interruptible(output, resume) as journal:
         result = coframe.register(
             paths, known, options=options, journal=journal, memory=memory, sweep=sweep, output=output, **watch.callbacks
@@ -174,8 +175,8 @@ def _workers(scheduler: str | None) -> "Iterator[Dask | None]":
     if scheduler is None:
         yield None
         return
-    from coframe import sweeps
-    from coframe.clouds import InputError
+    from coframe.em import sweeps
+    from coframe.input.checks import InputError
     from coframe.io.files import library
 
     distributed = library("distributed", "cluster", "scheduler")
@@ -197,11 +198,11 @@ def _published(
     import numpy as np
 
     import coframe
-    from coframe.start import means
+    from coframe.paper import initial_means
 
     rng, steps = np.random.default_rng(options.seed), 100
-    count = min(means.count(clouds), 1000) if components is None else components
-    first = means.on_sphere(clouds, count, rng) if known is None else means.sampled(clouds, known, count, rng)
+    count = min(initial_means.count(clouds), 1000) if components is None else components
+    first = initial_means.on_sphere(clouds, count, rng) if known is None else initial_means.sampled(clouds, known, count, rng)
 
     def on_iteration(step: coframe.Iteration) -> None:
         watch.iteration(step)

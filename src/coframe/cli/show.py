@@ -13,7 +13,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from coframe import Options, Registration
-    from coframe.arrays import Array
+    from coframe.types import Array
 
 COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 

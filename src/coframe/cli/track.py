@@ -14,8 +14,8 @@ from coframe.cli.app import AsJson, Output, Quiet, Seed, Threads, WithReport, sa
 from coframe.cli.watch import TimeLeft, about
 
 if TYPE_CHECKING:
-    from coframe.sequence.frames import Frames
-    from coframe.sequence.tracking import Tracker
+    from coframe.io.frames import Frames
+    from coframe.sequence.tracker import Tracker
 
 CHECKPOINT = 100  # frames of a sequence from one saved state to the next
 
@@ -40,8 +40,9 @@ def track(
 
     Example:  coframe track rgbd_dataset_freiburg1_desk -o desk
     """
-    from coframe.sequence import frames, state
-    from coframe.sequence.tracking import Tracker, TrackOptions
+    from coframe.io import frames
+    from coframe.sequence import state
+    from coframe.sequence.tracker import Tracker, TrackOptions
 
     begun = time.perf_counter()
     camera = frames.read_intrinsics(intrinsics) if intrinsics and Path(intrinsics).suffix == ".json" else intrinsics
@@ -73,7 +74,7 @@ def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool)
     import signal
 
     from coframe.sequence import state
-    from coframe.sweeps import quiet_blas
+    from coframe.em.sweeps import quiet_blas
 
     stopped = False
 
@@ -121,7 +122,7 @@ def _write_track(
     import numpy as np
 
     from coframe import report as reports
-    from coframe import trajectory
+    from coframe.io import trajectory
     from coframe.io import ply
     from coframe.io.files import atomic
 

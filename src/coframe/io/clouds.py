@@ -14,10 +14,10 @@ from pathlib import Path, PurePath
 
 from jaxtyping import Float
 
-from coframe.arrays import Array
-from coframe.clouds import InputError
-from coframe.depth import Intrinsics
-from coframe.io import e57, images, las, mesh, pcd, ply, raw, text
+from coframe.types import Array
+from coframe.input.checks import InputError
+from coframe.io.depth import Intrinsics
+from coframe.io import e57, images, las, mesh, pcd, ply, npy, text
 from coframe.io.scan import Scan, in_space
 
 TEXT = (".txt", ".csv", ".asc")
@@ -57,7 +57,7 @@ def read_all(
             case "e57":
                 return e57.read_scans(path)
             case "npz":
-                return raw.read_npz(path)
+                return npy.read_npz(path)
             case "pts":
                 return text.read_pts(path)
             case "png":
@@ -266,8 +266,8 @@ READERS: dict[str, Callable[[Path], Scan]] = {
     "pcd": pcd.read_scan,
     "text": text.read_scan,
     "las": las.read_scan,
-    "npy": raw.read_npy,
-    "bin": raw.read_kitti,
+    "npy": npy.read_npy,
+    "bin": npy.read_kitti,
 }
 STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "ply": ply.blocks,
@@ -275,15 +275,15 @@ STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "text": text.blocks,
     "las": las.blocks,
     "e57": e57.blocks,
-    "npy": raw.npy_blocks,
-    "bin": raw.kitti_blocks,
+    "npy": npy.npy_blocks,
+    "bin": npy.kitti_blocks,
 }
 WRITERS: dict[str, Callable[[Path, Scan], None]] = {
     "ply": ply.write_scan,
     "pcd": pcd.write_scan,
     "text": text.write_scan,
     "las": las.write_scan,
-    "npy": raw.write_npy,
-    "bin": raw.write_kitti,
+    "npy": npy.write_npy,
+    "bin": npy.write_kitti,
 }
 NAMES = {kind: kind.upper() for kind in KINDS.values()} | {"text": "text", "bin": "KITTI", "las": "LAS", "png": "depth image"}

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.io.files import atomic, foreign, library
 from coframe.io.scan import Scan, in_space, joined
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from coframe.clouds import InputError
+from coframe.input.checks import InputError
 
 
 @contextmanager

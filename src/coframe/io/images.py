@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from coframe import depth
-from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.io import depth
+from coframe.types import Array
+from coframe.input.checks import InputError
 from coframe.io.files import foreign, library
 from coframe.io.scan import Scan
 

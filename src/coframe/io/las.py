@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.io.files import atomic, foreign, library
 from coframe.io.scan import Scan, joined
 

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.geometry import pose as pose_of
 from coframe.io.files import atomic, foreign, library
-from coframe.io.numbers import table
+from coframe.io.table import table
 from coframe.io.ply import typed
 from coframe.io.scan import Scan, in_space, of_columns
 

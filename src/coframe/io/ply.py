@@ -14,9 +14,9 @@ from jaxtyping import Float
 from plyfile import PlyData, PlyElement
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.io.files import atomic, foreign
-from coframe.io.numbers import table
+from coframe.io.table import table
 from coframe.io.scan import NORMALS, Scan, of_columns
 
 ROWS = 1_000_000  # vertices per block

@@ -19,11 +19,11 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.types import Array
+from coframe.input.checks import InputError
 from coframe.io import e57
 from coframe.io.files import atomic, file_names
-from coframe.io.numbers import table
+from coframe.io.table import table
 from coframe.io.scan import Scan, in_space, is_motion
 
 FORMAT = "coframe-poses/1"

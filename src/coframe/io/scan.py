@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from coframe import geometry
-from coframe.arrays import Array
-from coframe.clouds import LARGEST_NUMBER
+from coframe.types import Array
+from coframe.input.checks import LARGEST_NUMBER
 
 # The names that programs give to columns, in lower case; the first is the one we write.
 COORDINATES = (("x", "points:0", "cartesianx"), ("y", "points:1", "cartesiany"), ("z", "points:2", "cartesianz"))

@@ -11,9 +11,9 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float
 
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.io.files import atomic
-from coframe.io.numbers import table
+from coframe.io.table import table
 from coframe.io.scan import Scan, joined, of_columns
 
 PIECE = 1 << 24  # bytes of text read at a time

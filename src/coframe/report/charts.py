@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.report.markup import text
 
 WIDTH, HEIGHT = 520.0, 230.0

@@ -4,7 +4,7 @@
 import os
 from pathlib import Path
 
-from coframe.compare import Comparison
+from coframe.baselines.compare import Comparison
 from coframe.io.files import atomic
 from coframe.report import charts
 from coframe.report.markup import lengths, name, text

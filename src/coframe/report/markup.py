@@ -14,7 +14,7 @@ from unicodedata import category
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from coframe.arrays import Array
+from coframe.types import Array
 
 
 def clean(value: object) -> str:

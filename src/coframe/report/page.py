@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.types import Array
+from coframe.input.checks import InputError
 from coframe.io import ply
 from coframe.io.files import atomic
-from coframe.palette import palette
-from coframe.report import charts, figures, scene
+from coframe.result.colours import palette
+from coframe.report import charts, numbers, scene
 from coframe.report.markup import json_block, lengths, name, pack, png, text
 from coframe.report.run import Run
-from coframe.result import UNRELIABLE, Registration
+from coframe.result.registration import UNRELIABLE, Registration
 
 NUMBERS = 16  # clouds whose pair figures are written out
 CELLS = 40  # clouds whose pair figures are a table; beyond, a picture
@@ -73,7 +73,7 @@ def html(
         raise InputError("colours: expected one row per point of every cloud, found other numbers of rows")
     rng = np.random.default_rng(0) if rng is None else rng
     drawn = scene.of(result, start=run.start, colours=colours, rng=rng, points=points)
-    overlap, residual = figures.pairs(result)
+    overlap, residual = numbers.pairs(result)
     outliers = 1 - sum(int(keep.sum()) for keep in result.inliers()) / sum(map(len, result.clouds))
     sections = [
         Section("scene", "Scene", _scene(result, drawn, outliers, colours is not None)),
@@ -83,7 +83,7 @@ def html(
         Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
         Section("run", "How this was made", _run(result, run)),
     ]
-    notices = figures.notices(result, overlap, outliers)
+    notices = numbers.notices(result, overlap, outliers)
     return page("coframe report", _summary(result, run, outliers), _notices(result, notices), sections, drawn)
 
 
@@ -150,7 +150,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _notices(result: Registration, found: Sequence[figures.Notice]) -> str:
+def _notices(result: Registration, found: Sequence[numbers.Notice]) -> str:
     if not found:
         return (
             f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>All {len(result.poses)} clouds are '
@@ -241,7 +241,7 @@ def _components(result: Registration) -> str:
 
 
 def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
-    turn, shift = figures.uncertainty(result)
+    turn, shift = numbers.uncertainty(result)
     centres = np.array([np.median(cloud, axis=0) for cloud in result.clouds])
     gaps = lengths([v.residual for v in result.verdicts] + [v.expected for v in result.verdicts])
     columns: list[tuple[str, str, list[str]]] = [
@@ -254,7 +254,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
         ("± shift", "standard deviation of the position in its least certain direction", lengths(shift, 2)),
     ]
     if run.start is not None:
-        turned, moved = figures.travelled(drawn.start, result, centres)
+        turned, moved = numbers.travelled(drawn.start, result, centres)
         columns += [("turned [°]", "from its start", lengths(turned)), ("moved", "its centre, from its start", lengths(moved))]
     head = "".join(f'<th scope="col" title="{text(hint)}">{text(label)}</th>' for label, hint, _ in columns)
     rows = ""

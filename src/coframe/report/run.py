@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe.arrays import Array
-from coframe.clouds import InputError
+from coframe.types import Array
+from coframe.input.checks import InputError
 from coframe.io.files import atomic
 
 FORMAT = "coframe-run/1"

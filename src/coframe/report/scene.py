@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from scipy.spatial import cKDTree
 
-from coframe import geometry, mstep
-from coframe.arrays import Array
-from coframe.report import figures
+from coframe import geometry
+from coframe.em import mstep
+from coframe.types import Array
+from coframe.report import numbers
 from coframe.report.markup import clean
-from coframe.result import Registration
+from coframe.result.registration import Registration
 
 POINTS = 200_000  # in all
 POSES = 40_000  # of all clouds and iterations
@@ -111,7 +112,7 @@ def _frames(
     frames += [(poses, f"iteration {i}") for i, poses in enumerate(histories, 1)]
     if len(frames) > (most := max(2, POSES // len(result.poses))):
         frames = [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]
-    poses = [figures.same_gauge(each, result, corners) for each, _ in frames]
+    poses = [numbers.same_gauge(each, result, corners) for each, _ in frames]
     return [*poses, result.poses], [*(label for _, label in frames), "result"]
 
 

@@ -11,16 +11,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.io.files import atomic
-from coframe.mixture import Mixture
-from coframe.palette import palette
+from coframe.em.mixture import Mixture
+from coframe.result.colours import palette
 from coframe.report import charts
 from coframe.report.markup import lengths, name, text
 from coframe.report.page import MARKS, Section, facts, page
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
-from coframe.sequence.tracking import Tracked
+from coframe.sequence.tracker import Tracked
 
 STRETCHES = 12  # of the path, told apart by colour
 COMPONENTS = 3000  # of the model that is shown

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.arrays import Array
-from coframe.clouds import Summary
-from coframe.sequence import backend
-from coframe.sequence.backend import Keyframe
-from coframe.source import Loaded
+from coframe.types import Array
+from coframe.input.checks import Summary
+from coframe.sequence import keyframes as backend
+from coframe.sequence.keyframes import Keyframe
+from coframe.input.source import Loaded
 from coframe.start import features, graph, match
 from coframe.start.features import Scan
 from coframe.start.match import Solver

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from coframe.arrays import Array
-from coframe.clouds import LARGEST_NUMBER, InputError
-from coframe.estep import Cloud
-from coframe.io import archive
+from coframe.types import Array
+from coframe.input.checks import LARGEST_NUMBER, InputError
+from coframe.em.estep import Cloud
+from coframe.io import npz
 from coframe.io.files import atomic
 from coframe.io.scan import is_motion
-from coframe.mixture import Mixture
-from coframe.placement import Target
-from coframe.sequence.backend import Keyframe
-from coframe.sequence.search import REACHES
-from coframe.sequence.tracking import Meeting, Tracker, TrackOptions
+from coframe.em.mixture import Mixture
+from coframe.em.localise import Target
+from coframe.sequence.keyframes import Keyframe
+from coframe.sequence.relocalise import REACHES
+from coframe.sequence.tracker import Meeting, Tracker, TrackOptions
 
 INDICES = ("base", "index", "parts", "sizes", "order")
 NUMBERS = ("unit", "usual", "since", "part", "attempt")
@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str]) -> Tracker:
     if not Path(path).is_file():
         raise InputError(f"{path}: expected the state of a run, found nothing")
     try:
-        state = archive.read(path)
+        state = npz.read(path)
         _check(state)
         return _restored(state)
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -101,7 +101,7 @@ def _check(s: dict[str, Array]) -> None:
     meeting = {"meeting": "2", "meeting_poses": "G 4 4"} if "meeting" in s else {}
     proposal = {"proposal": "4 4"} if "proposal" in s else {}
     mixture = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""} if "means" in s else {}
-    archive.numbers(s, {"numbers": "5", "velocity": "4 4", **frames, **keyframes, **mixture, **meeting, **proposal})
+    npz.numbers(s, {"numbers": "5", "velocity": "4 4", **frames, **keyframes, **mixture, **meeting, **proposal})
     ends = np.cumsum(s["sizes"])
     if (
         (s["sizes"] < 1).any()

@@ -1,6 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Where EM begins: poses, means and variances. `nothing` finds poses of clouds that come without."""
-
-from coframe.start import means, poses, scale
-
-__all__ = ["means", "poses", "scale"]
+"""Start poses from nothing: descriptors, matches, verified motions, one graph."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jaxtyping import Float
 
-from coframe.arrays import Array
+from coframe.types import Array
 
 
 @dataclass(frozen=True)

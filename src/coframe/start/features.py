@@ -14,10 +14,10 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
-from coframe.arrays import Array
-from coframe.clouds import Summary
-from coframe.places import Place
-from coframe.source import Loaded, Source, median
+from coframe.types import Array
+from coframe.input.checks import Summary
+from coframe.compute.places import Place
+from coframe.input.source import Loaded, Source, median
 
 NORMAL_RADIUS = 3.0  # spacings: the patch a normal is fitted to
 FEATURE_RADIUS = 6.0  # spacings: the patch a descriptor describes

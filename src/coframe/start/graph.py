@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.start import verify
 from coframe.start.match import Edge
 

@@ -17,14 +17,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.arrays import Array
-from coframe.clouds import InputError
-from coframe.journal import Journal, digest
-from coframe.places import Pair, Place
+from coframe.types import Array
+from coframe.input.checks import InputError
+from coframe.compute.checkpoint import Journal, digest
+from coframe.compute.places import Pair, Place
 from coframe.start import verify
 from coframe.start.features import Scan
 from coframe.start.verify import Evidence
-from coframe.start.worker import FEWEST, HYPOTHESES
+from coframe.start.matcher_process import FEWEST, HYPOTHESES
 
 SECONDS = 60.0  # a pair that takes the native matcher longer is given up
 ANSWER = HYPOTHESES * 13 * 8  # bytes

@@ -10,7 +10,7 @@ from scipy import fft
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.start.features import NORMAL_RADIUS, Scan, fitted_normals, oriented
 
 ANGLES = 90  # tried, all around

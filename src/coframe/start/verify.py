@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.arrays import Array
+from coframe.types import Array
 from coframe.start.features import HIDDEN, Scan, depth_image
 
 GATES = (5.0, 4.0, 3.0, 3.0, 2.0, 2.0, 2.0, 2.0)  # spacings: how far a point may be from its neighbour, step by step

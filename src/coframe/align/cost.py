@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""What a run on files larger than memory will take: memory and time, known before it starts."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coframe.em import joint_sparse
+from coframe.input.checks import InputError
+from coframe.input.options import Options
+from coframe.em.sweeps import available_cores
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+# Bytes, from the sizes of the arrays that are alive at the same time, and checked by benchmarks/outofcore.py.
+COMPONENT = 1000  # per cloud and component: the moments of two chains, of the steps they may take back, and the sums behind
+DRAWN = 60  # per drawn point: coordinates, weight, order
+TWIST = 6 * 6 * 8 * 8  # per pair of clouds: the joint system of two chains and its factors
+PAIR = 18 * 8 * 4  # per cloud and component, where there are many clouds: what couples them, as it is and scaled, of two chains
+MODEL = 3 * 3 * 8 * 6  # per pair of components, where there are many clouds: what is factored instead
+THREAD = 270_000_000  # per thread: a block of points on its way through the kernels or to a file, or a pair of scans
+SCAN = 2_000_000  # per cloud: the scan that the start matches
+IMPORTED = 250_000_000  # a process that has done nothing yet, where that cannot be measured
+PROCESS = 60_000_000  # what a run needs whatever its size, beyond what is imported
+
+# Seconds on one thread, measured by benchmarks/outofcore.py: a guide, no more.
+BYTES = 4e6  # of files a second: read, stored, looked through, thinned and classified
+WORK = 4e-7  # per cloud, point of a level and component: all iterations of all levels
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take."""
+
+    memory: int  # bytes, at the most
+    seconds: float  # about
+
+    def described(self) -> str:
+        """In words."""
+        time = f"{self.seconds / 60:.0f} min" if self.seconds > 100 else f"{self.seconds:.0f} s"
+        return f"about {time}, at most {self.memory / 1e6:.0f} MB of memory"
+
+
+def bytes_of(value: str | int, name: str = "memory") -> int:
+    """A size: a number of bytes, or text such as 2GB or 512 MiB.
+
+    >>> bytes_of("1.5GB")
+    1500000000
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", str(value), re.IGNORECASE)
+    if isinstance(value, bool) or not match or match[2].lower() not in UNITS:
+        raise InputError(f"{name}: expected a size such as 2GB or 512MB, found {value!r}")
+    return int(float(match[1]) * UNITS[match[2].lower()])
+
+
+def needed(clouds: int, options: Options) -> int:
+    """Bytes that a run needs at the most, with what this process has already. They do not depend on the number of points."""
+    threads = available_cores() if options.threads is None else options.threads
+    drawn = 7 * options.points * DRAWN  # those of all chains, and four times as many in the end
+    K = options.components
+    poses = K * (PAIR * clouds + MODEL * K) if joint_sparse.pays(clouds, K) else TWIST * clouds**2
+    model = K * (COMPONENT * clouds + 30_000)
+    return _resident() + PROCESS + model + clouds * (drawn + SCAN) + poses + THREAD * threads
+
+
+def estimate(paths: Sequence[Path], options: Options) -> Estimate:
+    """What files will take, from their number and size."""
+    threads = available_cores() if options.threads is None else options.threads
+    size = sum(path.stat().st_size for path in paths)
+    work = len(paths) * options.points * options.components * WORK
+    return Estimate(needed(len(paths), options), (size / BYTES + work) / threads)
+
+
+def check(clouds: int, options: Options, memory: str | int) -> int:
+    """The bytes that are needed; raises where they are more than the budget."""
+    budget, found = bytes_of(memory), needed(clouds, options)
+    if found > budget:
+        raise InputError(
+            f"memory: expected at least {found / 1e6:.0f} MB for {clouds} clouds and {options.components} components, "
+            f"found {budget / 1e6:.0f} MB; allow more, or use fewer threads, components or points"
+        )
+    return found
+
+
+def _resident() -> int:
+    """Bytes that this process has had in memory at once, up to now."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux, whose getrusage starts with the peak of the process that started this one
+        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    if sys.platform == "win32":
+        return IMPORTED
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: MIT
+"""What a run has done so far, kept in a file, so that an interrupted run goes on to the very same result.
+
+A run is a deterministic function of its input, so only its costly parts are kept: how far each EM phase has come, and what was
+found out about each pair of scans. Each is known by a digest of what it began with. A run that goes on begins at the beginning,
+finds these parts done, and is soon where it was.
+"""
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from coframe.em import loop
+from coframe.types import Array
+from coframe.input.checks import InputError
+from coframe.em.loop import Expectation, Fit, Iteration, Maximization, State, Status
+from coframe.em.mixture import Mixture
+from coframe.input.source import Loaded, Source
+
+FORMAT = "coframe-checkpoint/1"
+SECONDS = 3.0  # from one write to the next
+SEAL = 20  # bytes before what is kept: a sum over it
+ENDS = [None, *Status]  # of an EM phase
+UNREADABLE = (sqlite3.Error, UnicodeError)  # what SQLite makes of a damaged file
+
+Arrays = Mapping[str, Shaped[Array, "..."]]
+
+
+class Journal:
+    """The checkpoint of one run: a file that is gone when the run has ended well.
+
+    `resume` goes on with what an interrupted run left in the file; without, the file begins anew. What is written is on disk,
+    whole, before the run goes on, so that neither `kill -9` nor a power cut leaves anything else behind. `every`: seconds from
+    one write to the next.
+
+    >>> with coframe.Journal("out/checkpoint.db", resume=True) as journal:
+    ...     result = coframe.register(clouds, journal=journal)
+    ...     result.save("out")
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, resume: bool = False, every: float | None = None) -> None:
+        self.path = Path(path)
+        self.resumed = resume and self.path.exists()  # whether there was anything to go on with
+        self._every, self._last = SECONDS if every is None else every, time.monotonic()
+        self._stopped = False
+        self._lock = threading.Lock()  # several phases run side by side
+        self._waiting: dict[str, Arrays] = {}  # not yet written
+        if not resume:
+            self._remove()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path.parent}: expected a folder to write to, found {error.strerror}") from None
+        try:
+            self._file = sqlite3.connect(self.path, check_same_thread=False)
+            self._file.execute("CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)")
+            self._file.commit()
+        except (*UNREADABLE, OSError) as error:
+            raise InputError(
+                f"{self.path}: expected a checkpoint of coframe that can be written, found {_line(error)}"
+            ) from None
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._file.close()
+            self._remove()
+        else:
+            self.write()
+            self._file.close()
+
+    def stop(self) -> None:
+        """Have the run end with KeyboardInterrupt as soon as it next turns to its journal. For signal handlers."""
+        self._stopped = True
+
+    def begin(self, options: Mapping[str, Any], clouds: Sequence[tuple[str, str]], start: str) -> None:
+        """Say what the run is about: options, name and digest of each cloud, and the digest of start poses and the like.
+
+        Raises InputError, naming what has changed, when the file is of another run.
+        """
+        about = {"format": FORMAT, "version": _version(), "options": dict(options), "clouds": list(clouds), "start": start}
+        kept = self._read("run")
+        if kept is None:
+            self._waiting["run"] = {"json": np.array(json.dumps(about))}
+            self.write()
+            return
+        try:
+            _compare(str(self.path.parent), json.loads(str(kept["json"])), json.loads(json.dumps(about)))
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise InputError(f"{self.path}: expected a checkpoint of coframe, found another file ({error!r})") from None
+
+    def batch(
+        self,
+        expect: Expectation,
+        maximize: Maximization,
+        poses: Float[Array, "M D1 D1"],
+        mixture: Mixture,
+        *,
+        history: tuple[Iteration, ...] = (),
+        **settings: Any,
+    ) -> Fit:
+        """`em.batch`, from where it was left, if it was."""
+        plain = {name: value for name, value in sorted(settings.items()) if isinstance(value, int | float | None)}
+        key = digest(*_packed_mixture(mixture).values(), poses, np.array(json.dumps([plain, len(history)])))
+        kept = self._read(key)
+        state = None if kept is None else _unpacked(kept, history)
+        keep = partial(self._keep_state, key, len(history))
+        return loop.batch(expect, maximize, poses, mixture, history=history, state=state, on_state=keep, **settings)
+
+    def recall(self, began: Array) -> Array | None:
+        """What was found out from this beginning, if that is known."""
+        kept = self._read(digest(began))
+        return None if kept is None else kept["value"]
+
+    def remember(self, began: Array, value: Array) -> None:
+        """Keep what was found out from this beginning."""
+        self._keep(digest(began), {"value": value})
+
+    def write(self) -> None:
+        """Write what is not yet written, all of it or nothing."""
+        with self._lock:
+            rows = [(key, _sealed(key, _bytes(arrays))) for key, arrays in self._waiting.items()]
+            try:
+                with self._file:
+                    self._file.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
+            except UNREADABLE as error:
+                raise InputError(f"{self.path}: expected to write the checkpoint, found {_line(error)}") from None
+            self._waiting.clear()
+            self._last = time.monotonic()
+
+    def _keep_state(self, key: str, known: int, state: State) -> None:
+        self._keep(key, _packed(state, known))
+
+    def _keep(self, key: str, arrays: Arrays) -> None:
+        self._check()
+        with self._lock:
+            self._waiting[key] = arrays
+        if time.monotonic() - self._last > self._every:
+            self.write()
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise KeyboardInterrupt
+
+    def _read(self, key: str) -> Arrays | None:
+        self._check()
+        with self._lock:
+            if key in self._waiting:
+                return self._waiting[key]
+            try:
+                row = self._file.execute("SELECT value FROM record WHERE key = ?", (key,)).fetchone()
+            except UNREADABLE as error:
+                raise InputError(f"{self.path}: expected a checkpoint of coframe, found {_line(error)}") from None
+        if row is None:
+            return None
+        content = row[0][SEAL:] if isinstance(row[0], bytes) else b""
+        if _sealed(key, content) != row[0]:
+            raise InputError(f"{self.path}: expected a checkpoint of coframe, found a damaged one; begin anew without --resume")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    def _remove(self) -> None:
+        for name in (self.path.name, f"{self.path.name}-journal"):
+            self.path.with_name(name).unlink(missing_ok=True)
+
+
+def digest(*arrays: Shaped[Array, "..."]) -> str:
+    """A name for what these arrays hold, in this order, with their shapes and types."""
+    found = hashlib.blake2b(digest_size=20)
+    for array in arrays:
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def cloud_digest(cloud: Source) -> tuple[str, str]:
+    """Names for what the points of a cloud are, and for their weights, wherever the cloud is."""
+    found = hashlib.blake2b(f"{np.dtype(np.float64).str}{cloud.shape}".encode(), digest_size=20)
+    for block in cloud.blocks():
+        found.update(np.ascontiguousarray(block.points).data)
+    weights = cloud.weights if isinstance(cloud, Loaded) else None
+    return found.hexdigest(), "" if weights is None else digest(weights)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("coframe")
+
+
+def _compare(folder: str, kept: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise when the run is another one, naming what has changed."""
+    told = f"as in the interrupted run in {folder}"
+    for name in ("format", "version"):
+        if kept[name] != now[name]:
+            raise InputError(f"{name}: expected {kept[name]}, {told}, found {now[name]}")
+    before, names = ([name for name, _ in about["clouds"]] for about in (kept, now))
+    if before != names:
+        raise InputError(f"clouds: expected {', '.join(before)}, {told}, found {', '.join(names)}")
+    for (name, found), (_, expected) in zip(now["clouds"], kept["clouds"], strict=True):
+        if found != expected:
+            raise InputError(f"{name}: expected the same points {told}, found others; leave --resume out to begin anew")
+    for name, value in now["options"].items():
+        if kept["options"].get(name) != value:
+            raise InputError(f"{name}: expected {kept['options'].get(name)!r}, {told}, found {value!r}")
+    if kept["start"] != now["start"]:
+        raise InputError(f"poses, weights, fixed or priors: expected the same {told}, found others")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _sealed(key: str, content: bytes) -> bytes:
+    """The content behind a sum over it and its key: a run goes on from what was written, or not at all."""
+    return hashlib.blake2b(key.encode() + content, digest_size=SEAL).digest() + content
+
+
+def _bytes(arrays: Arrays) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _packed_mixture(mixture: Mixture, prefix: str = "") -> dict[str, Array]:
+    """A mixture as arrays."""
+    seen = np.empty((0, 0)) if mixture.visibility is None else mixture.visibility
+    values = mixture.means, mixture.covariances, mixture.weights, np.array(mixture.outlier_density), seen
+    return {prefix + name: value for name, value in zip(MIXTURE, values, strict=True)}
+
+
+MIXTURE = "means", "covariances", "weights", "outlier_density", "visibility"
+
+
+def _unpacked_mixture(kept: Arrays, prefix: str = "") -> Mixture:
+    means, covariances, weights, density, seen = (kept[prefix + name] for name in MIXTURE)
+    return Mixture(means, covariances, weights, float(density), seen if seen.size else None)
+
+
+def _packed(state: State, known: int) -> Arrays:
+    """A state as arrays, without the part of the history that was known when its phase began."""
+    steps = state.history[known:]
+    arrays = {
+        "poses": state.poses,
+        "loop": np.array([state.stride, state.turns, state.calm, state.best, ENDS.index(state.status)]),
+        "steps": np.array([[step.number, step.log_likelihood, step.step, step.points] for step in steps]).reshape(-1, 4),
+        "steps_poses": np.array([step.poses for step in steps]),
+        **_packed_mixture(state.mixture),
+    }
+    if state.twist is not None:
+        arrays["twist"] = state.twist
+    if state.before is not None:
+        arrays |= {"before_poses": state.before[0], **_packed_mixture(state.before[1], "before_")}
+    return arrays
+
+
+def _unpacked(kept: Arrays, history: tuple[Iteration, ...]) -> State:
+    """The inverse of `_packed`."""
+    stride, turns, calm, best, end = kept["loop"].tolist()
+    steps = [
+        Iteration(int(number), log_likelihood, step, poses, points)
+        for (number, log_likelihood, step, points), poses in zip(kept["steps"].tolist(), kept["steps_poses"], strict=True)
+    ]
+    return State(
+        kept["poses"],
+        _unpacked_mixture(kept),
+        stride,
+        int(turns),
+        int(calm),
+        best,
+        kept.get("twist"),
+        (kept["before_poses"], _unpacked_mixture(kept, "before_")) if "before_poses" in kept else None,
+        (*history, *steps),
+        ENDS[int(end)],
+    )

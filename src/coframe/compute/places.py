@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Where things live, one for each cloud: on this machine (`Here`), or on the workers of a cluster (`cluster.There`).
+
+A registration asks the same of every cloud, and no cloud's answer depends on another cloud. So all it needs of a place is to
+call a function on each thing and bring the answers home, or keep them where they are. The functions are the same everywhere,
+and so are the answers, to the last bit.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+from jaxtyping import Float
+
+from coframe.types import Array
+from coframe.em.estep import Cloud
+from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
+from coframe.em.sweeps import Sweep, available_cores
+
+T = TypeVar("T", covariant=True)
+S = TypeVar("S")
+Pair = tuple[int, int]
+
+
+@runtime_checkable
+class Expects(Protocol):
+    """An E-step over all clouds, wherever they are."""
+
+    @property
+    def points(self) -> Float[Array, " M"]:
+        """The (weighted) number of points of each cloud."""
+
+    def moments(
+        self, poses: Float[Array, "M D1 D1"], mixture: Mixture, *, full: bool | None = None
+    ) -> tuple[Moments, Float[Array, " M"]]:
+        """See `Sweep.moments`."""
+
+
+@runtime_checkable
+class Place(Protocol[T]):
+    """One thing for each cloud."""
+
+    def __len__(self) -> int: ...
+
+    def each(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[S]:
+        """function(thing, *row, *shared) for every thing and its row of the columns."""
+
+    def keep(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> "Place[S]":
+        """The same, but the results stay where the things are."""
+
+    def pairs(
+        self,
+        function: Callable[..., S],
+        pairs: Sequence[Pair],
+        *columns: Sequence[Any],
+        heard: Callable[[int, S], object] = lambda number, answer: None,
+    ) -> list[S]:
+        """function(one, other, *row) for pairs of things; `heard` is told each answer as it comes, and which pair it is of."""
+
+    def only(self, which: Sequence[int]) -> "Place[T]":
+        """Some of the things."""
+
+    def sweep(self, *, threads: int | None, tolerance: float) -> Expects:
+        """An E-step over things that are `estep.Cloud`s."""
+
+
+class Here(Place[T]):
+    """Things on this machine."""
+
+    def __init__(self, things: Sequence[T], threads: int | None = 1) -> None:
+        self.things = list(things)
+        self.threads = available_cores() if threads is None else threads
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+    def each(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[S]:
+        rows = list(zip(self.things, *columns, strict=True))
+        if self.threads == 1 or len(rows) < 2:
+            return [function(*row, *shared) for row in rows]
+        with ThreadPoolExecutor(min(self.threads, len(rows))) as pool:
+            return list(pool.map(lambda row: function(*row, *shared), rows))
+
+    def keep(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> "Here[S]":
+        return Here(self.each(function, *columns, shared=shared), self.threads)
+
+    def pairs(
+        self,
+        function: Callable[..., S],
+        pairs: Sequence[Pair],
+        *columns: Sequence[Any],
+        heard: Callable[[int, S], object] = lambda number, answer: None,
+    ) -> list[S]:
+        lock = threading.Lock()
+
+        def call(number: int, pair: Pair, *row: Any) -> S:
+            answer = function(self.things[pair[0]], self.things[pair[1]], *row)
+            with lock:
+                heard(number, answer)
+            return answer
+
+        with ThreadPoolExecutor(self.threads) as pool:  # of new threads, which take what they opened with them
+            return list(pool.map(call, range(len(pairs)), pairs, *columns))
+
+    def only(self, which: Sequence[int]) -> "Here[T]":
+        return Here([self.things[j] for j in which], self.threads)
+
+    def sweep(self, *, threads: int | None, tolerance: float) -> Sweep:
+        return Sweep(cast(list[Cloud], self.things), threads=threads, tolerance=tolerance)

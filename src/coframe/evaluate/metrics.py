@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""How good poses are: against the truth, and without one.
+
+Poses are known up to one common motion: the gauge is taken out here (`relative`), and only here. The errors of trajectories,
+ATE (`absolute_errors`) and RPE (`relative_errors`), are those of `coframe.trajectory`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial import cKDTree
+
+from coframe import geometry
+from coframe.types import Array
+from coframe.input.checks import InputError
+from coframe.io.trajectory import Errors, absolute_errors, relative_errors
+
+__all__ = [
+    "Agreement",
+    "Errors",
+    "Surface",
+    "absolute_errors",
+    "agreement",
+    "default_gate",
+    "frobenius_errors",
+    "relative",
+    "relative_errors",
+    "rotation_errors",
+    "rotation_rmse",
+    "translation_errors",
+]
+
+SAMPLE = 3000  # points of a cloud that are judged
+SEED = 5  # of their choice: always the same ones
+NEIGHBOURS = 12  # of a point, through which its plane is laid
+FEWEST = 200  # points, or a tenth of the sample where that is less: pairs that share fewer do not count
+GATE = 0.01  # of the extent: what is farther apart is not the same surface,
+SPACINGS = 3.0  # but never less than this many distances between neighbours
+
+
+def relative(poses: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, "M D1 D1"]:
+    """The poses in the frame of one of the clouds."""
+    return geometry.inverse(poses[reference]) @ poses
+
+
+def rotation_errors(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, " M"]:
+    """The angle in degrees between estimated and true rotation of each cloud, relative to the reference cloud (itself 0)."""
+    difference = geometry.inverse(relative(poses, reference)) @ relative(truth, reference)
+    return np.degrees(geometry.angle(geometry.rotation(difference)))
+
+
+def translation_errors(
+    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
+) -> Float[Array, " M"]:
+    """The distance between estimated and true translation of each cloud, relative to the reference cloud, in its units."""
+    return np.linalg.norm(
+        geometry.translation(relative(poses, reference)) - geometry.translation(relative(truth, reference)), axis=1
+    )
+
+
+def frobenius_errors(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, " M"]:
+    """The paper's rotation error |R_1^T R_j - true R_1^T R_j|_F of each cloud j, 2 sqrt(2) sin(angle / 2) in space."""
+    difference = geometry.rotation(relative(poses, reference)) - geometry.rotation(relative(truth, reference))
+    return np.linalg.norm(difference, axis=(1, 2))
+
+
+def rotation_rmse(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0) -> float:
+    """The root of the mean squared Frobenius error over all clouds but the reference."""
+    errors = np.delete(frobenius_errors(poses, truth, reference), reference)
+    return float(np.sqrt((errors**2).mean()))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A cloud as the judge sees it: points, unit normals, and a tree over the points."""
+
+    points: Float[Array, "N D"]
+    normals: Float[Array, "N D"]
+    tree: cKDTree
+
+    @classmethod
+    def of(cls, points: Float[Array, "N D"]) -> "Surface":
+        """The normals are those of the planes through the nearest neighbours."""
+        tree = cKDTree(points)
+        patches = points[tree.query(points, min(NEIGHBOURS, len(points)))[1]]
+        patches -= patches.mean(1, keepdims=True)
+        return cls(points, np.linalg.eigh(patches.swapaxes(1, 2) @ patches).eigenvectors[:, :, 0], tree)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well clouds lie on each other. The residual alone can be small where little is left to compare: look at both."""
+
+    residual: float | None  # median distance of a point to the surface of another cloud [user units]; None: no pair overlaps
+    overlap: float  # share of points that have a point of another cloud within the gate
+
+
+def agreement(surfaces: Sequence[Surface], poses: Float[Array, "M D1 D1"], gate: float) -> Agreement:
+    """The median absolute point-to-plane distance over all ordered pairs of clouds, and how much of them overlaps.
+
+    It needs no truth, and is an honest figure where the poses were found from other points than these. Up to 3,000 random
+    points of each cloud are judged. A point counts where its nearest neighbour is within `gate` [user units], and for the
+    residual a pair of clouds counts where 200 points do.
+    """
+    rng = np.random.default_rng(SEED)
+    samples = [s.points[rng.choice(len(s.points), min(SAMPLE, len(s.points)))] for s in surfaces]
+    distances, covered = [], []
+    for a, sample in enumerate(samples):
+        near_any = np.zeros(len(sample), bool)
+        for b, surface in enumerate(surfaces):
+            if a == b:
+                continue
+            points = geometry.transform(geometry.inverse(poses[b]) @ poses[a], sample)
+            distance, nearest = surface.tree.query(points, distance_upper_bound=gate)
+            near = np.isfinite(distance)
+            near_any |= near
+            if near.sum() >= min(FEWEST, len(sample) / 10):
+                offset = points[near] - surface.points[nearest[near]]
+                distances.append(np.abs((offset * surface.normals[nearest[near]]).sum(1)))
+        covered.append(near_any)
+    residual = float(np.median(np.concatenate(distances))) if distances else None
+    return Agreement(residual, float(np.concatenate(covered).mean()))
+
+
+def default_gate(surfaces: Sequence[Surface], extent: float) -> float:
+    """A gate for `agreement` where none is known: a hundredth of the extent, or three times the typical point spacing."""
+    if not extent > 0:
+        raise InputError(f"extent: expected a length above 0, found {extent!r}")
+    spacing = [float(np.median(s.tree.query(s.points[:: -(-len(s.points) // SAMPLE)], 2)[0][:, 1])) for s in surfaces]
+    return max(GATE * extent, SPACINGS * float(np.median(spacing)))

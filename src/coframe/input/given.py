@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""How clouds come in: arrays, files, files larger than memory, files that only the workers of a cluster read."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from coframe.align import cost
+from coframe.types import Array
+from coframe.result.labels import Target
+from coframe.input.checks import InputError, Summary, as_cloud, as_clouds, check_alike
+from coframe.compute.cluster import Client, There, parted, submit_all
+from coframe.input.options import STRAY, Options, as_weights
+from coframe.result.export import columns
+from coframe.io import clouds as cloud_files
+from coframe.result import merged
+from coframe.io.files import atomic, library
+from coframe.compute.places import Here, Place
+from coframe.input.source import ROWS, Loaded, Source, Stored, without_strays
+from coframe.em.sweeps import Dask
+
+SAMPLE = 10_000  # points of a stored cloud that show whether it is a surface
+
+
+@dataclass(frozen=True)
+class Given:
+    """Checked clouds, where they are, and what is known of them."""
+
+    clouds: Place[Source]
+    summaries: Sequence[Summary]
+    names: Sequence[str]
+    files: Sequence[Path] = ()
+    held: Sequence[Loaded] = ()  # the clouds themselves, where all their points are here
+    apart: bool = False  # whether merged points go to a file for each cloud
+
+    @property
+    def dimension(self) -> int:
+        return len(self.summaries[0].median)
+
+    @contextmanager
+    def targets(self, folder: Path | None, poses: Float[Array, "M D1 D1"]) -> Iterator[Sequence[Target | None]]:
+        """Where the points of each cloud are to be written, under their poses."""
+        row = merged.row_of([summary.columns for summary in self.summaries], self.dimension)
+        if folder is None:
+            yield [None] * len(poses)
+        elif self.apart:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / merged.NAME).unlink(missing_ok=True)
+            yield [Target(merged.part(folder.absolute(), j), row, j, pose) for j, pose in enumerate(poses)]
+            for left in folder.glob(".merged-*"):  # by a worker that was lost
+                left.unlink(missing_ok=True)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            sizes = [summary.size for summary in self.summaries]
+            with atomic(folder / merged.NAME) as path:
+                with path.open("wb") as file:
+                    merged.begin(file, row, sum(sizes))
+                    begin = file.tell()
+                offsets = begin + row.itemsize * np.cumsum([0, *sizes[:-1]])
+                yield [Target(path, row, j, pose, int(offsets[j])) for j, pose in enumerate(poses)]
+
+
+@contextmanager
+def opened(
+    clouds: Any,
+    weights: Any,
+    names: Sequence[str] | None,
+    *,
+    options: Options,
+    sweep: Dask | None = None,
+    memory: str | int | None = None,
+    output: str | PathLike[str] | None = None,
+) -> Iterator[Given]:
+    """The clouds, wherever they are to be; see `register` for what the arguments are."""
+    clouds = [clouds] if isinstance(clouds, str | PathLike) else clouds if isinstance(clouds, np.ndarray) else list(clouds)
+    paths = len(clouds) > 0 and all(isinstance(cloud, str | PathLike) for cloud in clouds)
+    stay = paths and (sweep is not None or memory is not None)
+    if sweep is not None and not isinstance(sweep, Dask):
+        raise InputError(f"sweep: expected coframe.sweeps.dask(client), found {type(sweep).__name__}")
+    if memory is not None and (sweep is not None or not paths):
+        raise InputError("memory: expected clouds in files, to be registered on this machine, found others")
+    if output is not None and not stay:
+        raise InputError("output: expected clouds that stay in their files, found clouds in memory; use result.save(folder)")
+    if weights is not None and stay:
+        raise InputError("weights: expected clouds in memory, found clouds that stay in their files")
+    if memory is not None:
+        cost.check(len(cloud_files.expand(clouds)), options, memory)
+        with stored(clouds, names, threads=options.threads, folder=None if output is None else Path(output)) as given:
+            yield given
+    elif stay and sweep is not None:
+        yield on_workers(clouds, names, sweep=sweep)
+    elif paths:
+        yield files(clouds, weights, names, threads=options.threads)
+    else:
+        yield arrays(clouds, weights, names, threads=options.threads, sweep=sweep)
+
+
+def arrays(clouds: Any, weights: Any, names: Sequence[str] | None, *, threads: int | None, sweep: Dask | None = None) -> Given:
+    """Clouds in memory."""
+    checked = as_clouds(clouds, names=names)
+    held = list(map(Loaded, checked, as_weights(weights, checked)))
+    return _held(held, [f"cloud {j}" for j in range(len(held))] if names is None else names, threads, sweep)
+
+
+def files(paths: Sequence[Any], weights: Any, names: Sequence[str] | None, *, threads: int | None) -> Given:
+    """Clouds of files, read into memory."""
+    scans, found = cloud_files.open_all(paths)
+    names = [scan.name for scan in scans] if names is None else names
+    points = as_clouds([scan.points for scan in scans], names=names)
+    held = [Loaded(*each) for each in zip(points, as_weights(weights, points), map(columns, scans), strict=True)]
+    given = _held(held, names, threads)
+    return Given(given.clouds, given.summaries, given.names, found, held)
+
+
+def _held(held: Sequence[Loaded], names: Sequence[str], threads: int | None, sweep: Dask | None = None) -> Given:
+    place: Place[Source] = Here(held, threads) if sweep is None else There.sent(_ready(sweep.client), held)
+    return Given(place, place.each(Summary.of), names, held=held)
+
+
+def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, sweep: Dask) -> Given:
+    """Clouds of files that workers read, each some of them."""
+    client, found = _ready(sweep.client), cloud_files.expand(paths)
+    parts = list(parted(len(found), client))
+    read = submit_all(client, _read, [[str(found[i].absolute()) for i in part] for part in parts])
+    heads = client.gather(submit_all(client, _heads, read))
+    titles, each = cloud_files.titles(found, [own for head in heads for own in head])
+    where = [(n, i) for n, head in enumerate(heads) for i in range(sum(map(len, head)))]
+    clouds: Place[Source] = There(client, submit_all(client, _bodies, read), where)
+    summaries = clouds.each(Summary.of)
+    check_alike([len(s.median) for s in summaries], [s.extent for s in summaries], [str(file) for file in each])
+    clouds, summaries = _near(clouds, summaries)
+    return Given(clouds, summaries, titles if names is None else names, each, apart=True)
+
+
+@contextmanager
+def stored(paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | None, folder: Path | None) -> Iterator[Given]:
+    """Clouds of files that do not fit into memory: copied, in blocks, to a file that is quick to read, and gone in the end."""
+    found = cloud_files.expand(paths)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".scratch-", dir=folder, ignore_cleanup_errors=True) as scratch:
+        scans = [_spooled(path, Path(scratch), number) for number, path in enumerate(found)]
+        titles, each = cloud_files.titles(found, [[name for name, _ in own] for own in scans])
+        clouds = [cloud for own in scans for _, cloud in own]
+        for cloud, file in zip(clouds, each, strict=True):
+            _check(cloud, str(file))
+        place: Place[Source] = Here(clouds, threads)
+        summaries = place.each(Summary.of)
+        check_alike([cloud.shape[1] for cloud in clouds], [s.extent for s in summaries], [str(file) for file in each])
+        place, summaries = _near(place, summaries)
+        yield Given(place, summaries, titles if names is None else names, each)
+
+
+def _near(clouds: Place[Source], summaries: list[Summary]) -> tuple[Place[Source], list[Summary]]:
+    """Clouds in which strays count as nothing, as `doors.as_weights` has it for clouds in memory."""
+    reach = STRAY * max(summary.extent for summary in summaries)
+    if not any(max((s.high - s.median).max(), (s.median - s.low).max()) > reach for s in summaries):
+        return clouds, summaries
+    near: Place[Source] = clouds.keep(without_strays, [s.median for s in summaries], shared=(reach,))
+    return near, near.each(Summary.of)
+
+
+def _spooled(path: Path, scratch: Path, number: int) -> list[tuple[str, Stored]]:
+    """The scans of a file, by name, stored anew without the rays that met nothing."""
+    blocks = (block.measured() for block in cloud_files.blocks(path, ROWS))
+    return [
+        (name, Stored.write(scratch / f"{number}-{i}", (Loaded(scan.points, None, columns(scan)) for scan in scans)))
+        for i, (name, scans) in enumerate(groupby(blocks, key=lambda scan: scan.name))
+    ]
+
+
+def _check(cloud: Stored, name: str) -> None:
+    """Refuse what `as_clouds` refuses, from a look at all points and a closer one at some, the outermost among them."""
+    bad, first, seen = 0, "", 0
+    outermost = np.zeros((0, cloud.shape[1]))
+    for block in cloud.blocks():
+        rows = np.flatnonzero(~np.isfinite(block.points).all(1))
+        if len(rows) and not bad:
+            first = f"found {block.points[rows[0]].tolist()} at point {seen + rows[0]}"
+        bad, seen = bad + len(rows), seen + len(block.points)
+        both = np.concatenate([outermost, block.points])
+        outermost = both[[*both.argmin(0), *both.argmax(0)]]
+    if bad:
+        raise InputError(f"{name}: expected finite coordinates, {first} ({bad} such points of {seen}); remove them first")
+    few = cloud.take(slice(None, None, max(1, seen // SAMPLE))).points
+    as_cloud(np.concatenate([few, outermost]) if seen > SAMPLE else few, name)
+
+
+def _ready(client: Client) -> Client:
+    """The client, if its workers have coframe as it is here."""
+    dask = library("dask", "cluster", "clusters")
+    dask.config.set(
+        {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
+    )  # tasks that hold rows of points are no graphs
+    if not client.nthreads():
+        raise InputError("sweep: expected a cluster with workers, found none")
+    try:
+        found = client.run(_version)
+    except Exception as error:
+        raise InputError(f"sweep: expected workers that can import coframe, found {error!r}") from None
+    for worker, version in found.items():
+        if version != _version():
+            raise InputError(f"sweep: expected coframe {_version()} on every worker, found {version} on {worker}")
+    return client
+
+
+# What workers do.
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("coframe")
+
+
+def _read(paths: list[str]) -> list[list[tuple[str, Loaded]]]:
+    """The scans of each file, by name."""
+    scans = [[scan.measured() for scan in cloud_files.read_all(path)] for path in paths]
+    return [
+        [(scan.name, Loaded(as_cloud(scan.points, path), None, columns(scan))) for scan in several]
+        for path, several in zip(paths, scans, strict=True)
+    ]
+
+
+def _heads(files: list[list[tuple[str, Loaded]]]) -> list[list[str]]:
+    return [[name for name, _ in scans] for scans in files]
+
+
+def _bodies(files: list[list[tuple[str, Loaded]]]) -> list[Loaded]:
+    return [cloud for scans in files for _, cloud in scans]

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""One cloud, wherever its points are: in memory, or in a file that is read a block at a time.
+
+What is asked of all points of a cloud (its median, its extent, a thinned copy, the class of every point) is computed block by
+block, in a way that gives the same bits however large the blocks are. So clouds that do not fit into memory need no second
+set of algorithms.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from coframe.types import Array
+
+ROWS = 1 << 18  # points of a block: a whole number of the kernels' blocks
+DIGIT = 16  # bits that a pass over the points settles of an order statistic
+
+Rows = slice | Int[Array, " n"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A cloud in memory, or a block of one."""
+
+    points: Float[Array, "N D"]  # v, as given
+    weights: Float[Array, " N"] | None = None  # None: all points count alike
+    columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)  # whatever else belongs to the points
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.points.shape
+
+    def take(self, rows: Rows) -> "Loaded":
+        """Some of the points, with all that belongs to them."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Loaded(self.points[rows], weights, {name: column[rows] for name, column in self.columns.items()})
+
+    def blocks(self) -> Iterator["Loaded"]:
+        """The points in their order, so many at a time."""
+        return (self.take(slice(begin, begin + ROWS)) for begin in range(0, len(self.points), ROWS))
+
+    def counted(self) -> "Loaded":
+        """Without the points of weight zero."""
+        return self if self.weights is None else self.take(np.flatnonzero(self.weights > 0))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A cloud in a file of equal rows: the coordinates, and what else belongs to a point.
+
+    It is read, not mapped: pages of a map count as memory of the process for as long as there is room.
+    """
+
+    path: Path
+    dtype: np.dtype
+    shape: tuple[int, int]
+    near: "Stored | None" = None  # the same without strays, where there are any,
+    median: Float[Array, " D"] | None = None  # and what these lie further from
+    reach: float = np.inf  # than that
+
+    @classmethod
+    def write(cls, path: Path, blocks: Iterator[Loaded]) -> "Stored":
+        """Store a cloud that comes in blocks; columns that the first block lacks are left out."""
+        dtype, count = None, 0
+        with path.open("wb") as file:
+            for block in blocks:
+                if dtype is None:
+                    columns = [(name, column.dtype) for name, column in block.columns.items()]
+                    dtype = np.dtype([("points", np.float64, block.shape[1:]), *columns])
+                rows = np.empty(len(block.points), dtype)
+                rows["points"] = block.points
+                for name in (dtype.names or ())[1:]:
+                    rows[name] = block.columns[name]
+                rows.tofile(file)
+                count += len(rows)
+        if dtype is None:
+            dtype = np.dtype([("points", np.float64, (3,))])
+        return cls(path, dtype, (count, dtype["points"].shape[0]))
+
+    def take(self, rows: Rows) -> Loaded:
+        """Some of the points, with all that belongs to them."""
+        size = self.dtype.itemsize
+        if isinstance(rows, slice):
+            begin, end, step = rows.indices(self.shape[0])
+            if step == 1:
+                with self.path.open("rb", buffering=0) as file:
+                    file.seek(begin * size)
+                    return self._loaded(np.fromfile(file, self.dtype, max(0, end - begin)))
+            rows = np.arange(begin, end, step)
+        found = bytearray(size * len(rows))
+        view = memoryview(found)
+        with self.path.open("rb", buffering=0) as file:
+            for i, row in enumerate(rows.tolist()):
+                file.seek(row * size)
+                file.readinto(view[i * size : (i + 1) * size])
+        return self._loaded(np.frombuffer(found, self.dtype))
+
+    def blocks(self) -> Iterator[Loaded]:
+        """The points in their order, so many at a time."""
+        return (self.take(slice(begin, begin + ROWS)) for begin in range(0, self.shape[0], ROWS))
+
+    def counted(self) -> "Stored":
+        """Without strays: a stored cloud has no other weights."""
+        return self if self.near is None else self.near
+
+    def _loaded(self, rows: Shaped[Array, " n"]) -> Loaded:
+        columns = {name: rows[name] for name in (self.dtype.names or ())[1:]}
+        points = np.ascontiguousarray(rows["points"])
+        weights = None if self.median is None else np.where(stray(points, self.median, self.reach), 0.0, 1.0)
+        return Loaded(points, weights, columns)
+
+
+Source = Loaded | Stored
+
+
+def stray(points: Float[Array, "N D"], median: Float[Array, " D"], reach: float) -> Bool[Array, " N"]:
+    """Which points lie so far from the median of their cloud that their squares would drown the others'."""
+    return np.asarray(np.abs(points - median).max(1) > reach)
+
+
+def without_strays(cloud: Source, median: Float[Array, " D"], reach: float) -> Source:
+    """A cloud without weights in which strays count as nothing; as it is where none are there, or little else."""
+    found = sum(int(stray(block.points, median, reach).sum()) for block in cloud.blocks())
+    if not found or cloud.shape[0] - found <= cloud.shape[1]:
+        return cloud
+    if isinstance(cloud, Loaded):
+        return replace(cloud, weights=np.where(stray(cloud.points, median, reach), 0.0, 1.0))
+    marked = replace(cloud, median=median, reach=reach)
+    return replace(
+        marked, near=Stored.write(cloud.path.with_name(f"{cloud.path.name}-near"), map(Loaded.counted, marked.blocks()))
+    )
+
+
+def median(values: Callable[[], Iterator[Float[Array, " n"]]], count: int) -> float:
+    """The median of numbers that come in blocks, each time that they are asked for."""
+    ranks = [(count - 1) // 2, count // 2]
+    return float(order_statistics(lambda: (block[:, None] for block in values()), ranks).mean())
+
+
+def order_statistics(table: Callable[[], Iterator[Float[Array, "n C"]]], ranks: Sequence[int]) -> Float[Array, "R C"]:
+    """The entries of given ranks in every column of a table that comes in blocks. It is read four times.
+
+    The bits of a float, with its sign turned about, are a whole number of the same order. A histogram of its first 16 bits
+    tells with which of them the entry of a rank begins; one of the next 16 bits, among those that begin so, how it goes on.
+    """
+    wanted: dict[tuple[int, int], tuple[int, int]] = {}  # (rank, column) -> digits known, rank among the entries with these
+    for left in range(64 - DIGIT, -1, -DIGIT):
+        histograms: dict[tuple[int, int], Array] = {}
+        columns = 0
+        for block in table():
+            keys, columns = _ordered_bits(block), block.shape[1]
+            if not wanted:
+                wanted = {(rank, c): (0, rank) for rank in ranks for c in range(columns)}
+            for prefix, c in {(prefix, c) for (_, c), (prefix, _) in wanted.items()}:
+                key = keys[:, c]
+                if left < 64 - DIGIT:
+                    key = key[key >> np.uint64(left + DIGIT) == np.uint64(prefix)]
+                digit = (key >> np.uint64(left) & np.uint64((1 << DIGIT) - 1)).astype(np.intp)
+                count = np.bincount(digit, minlength=1 << DIGIT)
+                histograms[prefix, c] = histograms.get((prefix, c), 0) + count
+        for (rank, c), (prefix, among) in wanted.items():
+            total = np.cumsum(histograms[prefix, c])
+            place = int(np.searchsorted(total, among, side="right"))
+            wanted[rank, c] = prefix << DIGIT | place, among - (int(total[place - 1]) if place else 0)
+    bits = np.array([[wanted[rank, c][0] for c in range(columns)] for rank in ranks], np.uint64)
+    top = np.uint64(1 << 63)
+    return np.where(bits & top, bits ^ top, ~bits).view(np.float64)
+
+
+def _ordered_bits(values: Float[Array, "n C"]) -> Shaped[Array, "n C"]:
+    bits = np.ascontiguousarray(values).view(np.uint64)
+    top = np.uint64(1 << 63)
+    return np.where(bits & top, ~bits, bits | top)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""A registration as a folder: poses.json and clouds for people and other programs, state.npz for the rest.
+
+Works on the fields of a `Registration` by name, in both directions: the record stands above its files.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from coframe import geometry
+from coframe.types import Array
+from coframe.align.verdict import Verdict
+from coframe.input.checks import LARGEST_NUMBER, InputError
+from coframe.em.loop import Iteration, Status
+from coframe.io import npz, ply
+from coframe.result import merged
+from coframe.io import poses as pose_files
+from coframe.io.files import atomic
+from coframe.result.merged import COLOURS, NORMALS
+from coframe.io.scan import is_motion
+from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
+from coframe.input.source import Loaded
+from coframe.start.doubt import Doubt
+
+VERDICTS = ("aligned", "weak", "failed")
+FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
+
+
+def write(folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]) -> Path:
+    """The four files of a registration with these fields; `reliable` marks components in model.ply."""
+    folder, mixture = Path(folder), fields["mixture"]
+    folder.mkdir(parents=True, exist_ok=True)
+    details, header = summary(folder, fields)
+    pose_files.write(folder / "poses.json", fields["names"], fields["poses"], details=details, **header)
+    if not (fields["sizes"] and merged.holds(folder, fields["sizes"])):  # else all of them have been written already
+        _write_merged(folder / merged.NAME, fields)
+    ply.write(
+        folder / "model.ply",
+        mixture.means,
+        variance=mixture.variances,
+        weight=mixture.weights,
+        reliable=reliable.astype("u1"),
+    )
+    with atomic(folder / "state.npz") as temporary:
+        np.savez_compressed(temporary, **_state(folder, fields))
+    return folder
+
+
+def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What poses.json says beside the poses: of every cloud, and of the whole."""
+    files = _seen_from(folder, fields["files"]) or fields["names"]
+    counts = fields["sizes"] or [len(cloud) for cloud in fields["clouds"]]
+    details = [
+        {"file": file, "points": count, **asdict(verdict)}
+        for file, count, verdict in zip(files, counts, fields["verdicts"], strict=True)
+    ]
+    header = {
+        "status": fields["status"].name.lower(),
+        "iterations": len(fields["history"]),
+        "start": fields["start"],
+        "pairs_tried": fields["pairs_tried"],
+        "groups": [[fields["names"][j] for j in group] for group in fields["groups"]],
+        "warnings": list(fields["warnings"]),
+        "options": dict(fields["options"]),
+        "seed": fields["options"].get("seed"),
+        "version": version("coframe"),
+    }
+    return details, header
+
+
+def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the other files do not hold, as arrays; text as JSON."""
+    mixture, moments, history = fields["mixture"], fields["moments"], fields["history"]
+    start = {
+        "groups": fields["groups"],
+        "start": fields["start"],
+        "pairs_tried": fields["pairs_tried"],
+        "warnings": fields["warnings"],
+        "options": dict(fields["options"]),
+        "doubts": [
+            {"cloud": d.cloud, "reason": d.reason, "alternatives": [pose.tolist() for pose in d.alternatives]}
+            for d in fields["doubts"]
+        ],
+    }
+    return {
+        "names": np.array(fields["names"]),
+        "files": np.array(_seen_from(folder, fields["files"]), dtype=np.str_),
+        "poses": fields["poses"],
+        "covariances": mixture.covariances,
+        "means": mixture.means,
+        "weights": mixture.weights,
+        "outlier_density": mixture.outlier_density,
+        "visibility": np.empty((0, 0)) if mixture.visibility is None else mixture.visibility,
+        "pose_covariance": fields["pose_covariance"],
+        "verdicts": np.array([json.dumps(asdict(verdict)) for verdict in fields["verdicts"]]),
+        "about": moments.about,
+        "mass": moments.mass,
+        "first": moments.first,
+        "second": moments.second,
+        "points": moments.points,
+        "history_poses": np.array([step.poses for step in history]),
+        "history": np.array([[s.number, s.log_likelihood, s.step, s.points] for s in history]).reshape(-1, 4),
+        "status": fields["status"].name,
+        "start": json.dumps(start),
+    }
+
+
+def _write_merged(path: Path, fields: Mapping[str, Any]) -> None:
+    """All points in the common frame; see `io.merged`."""
+    clouds, poses = fields["clouds"], fields["poses"]
+    attributes: Sequence[Mapping[str, Any]] = fields["attributes"] or ({},) * len(clouds)
+    kinds = [{name: column.dtype for name, column in each.items()} for each in attributes]
+    row = merged.row_of(kinds, poses.shape[1] - 1)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        merged.begin(file, row, sum(map(len, clouds)))
+        for j, (points, columns) in enumerate(zip(clouds, attributes, strict=True)):
+            about = {"outlier": fields["outlier_probability"][j], "label": fields["labels"][j]}
+            for block in Loaded(points, columns={**columns, **about}).blocks():
+                classes = block.columns["outlier"], block.columns["label"]
+                merged.rows(block, j, poses[j], *classes, row).tofile(file)
+
+
+def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields that `write` was given, or one sentence on what is missing or damaged."""
+    folder = Path(folder)
+    if not (folder / "state.npz").is_file():
+        raise InputError(f"{folder}: expected a folder written by coframe, found no state.npz in it")
+    if not (folder / "poses.json").exists() and (folder / "track.json").exists():
+        raise InputError(
+            f"{folder}: expected a result of register or extend, found one of track; its poses are in trajectory.txt"
+        )
+    try:
+        return _read(folder)
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})") from error
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    s = npz.read(folder / "state.npz")
+    if s["history"].shape[1:] == (3,):  # of earlier versions: log-likelihoods are of all points
+        s["history"] = np.insert(s["history"], 3, s["points"].sum(), axis=1)
+    sizes = _check_state(s)
+    poses = s["poses"]
+    vertices = merged.read(folder, len(poses))
+    if vertices is None:
+        raise InputError(f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it")
+    _check_merged(vertices, len(poses), sizes["K"])
+    points = np.stack([np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1)
+    parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
+    visibility = s["visibility"] if s["visibility"].size else None
+    return {
+        "clouds": tuple(geometry.transform(T, points[part]) for T, part in zip(geometry.inverse(poses), parts, strict=True)),
+        "names": tuple(s["names"].tolist()),
+        "poses": poses,
+        "mixture": Mixture(s["means"], s["covariances"], s["weights"], float(s["outlier_density"]), visibility),
+        "moments": Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
+        "outlier_probability": tuple(np.asarray(vertices["outlier_probability"][part], float) for part in parts),
+        "labels": tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
+        "verdicts": tuple(_verdict(json.loads(str(verdict))) for verdict in s["verdicts"]),
+        "pose_covariance": s["pose_covariance"],
+        "history": tuple(
+            Iteration(int(number), log_likelihood, step, pose, points)
+            for (number, log_likelihood, step, points), pose in zip(s["history"], s["history_poses"], strict=True)
+        ),
+        "status": Status[str(s["status"])],
+        "attributes": _attributes(vertices, parts, poses),
+        "files": tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
+        **_beginning(json.loads(str(s["start"])) if "start" in s else {}, len(poses)),
+    }
+
+
+def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
+    """A ValueError where the numbers of a state are not a registration; returns the sizes M, K and D."""
+    shapes = {"means": "K D", "covariances": "K D D", "weights": "K", "outlier_density": "", "pose_covariance": "M P P"}
+    shapes |= {"about": "K D", "mass": "M K", "first": "M K D", "second": "M K D D" if s["second"].ndim == 4 else "M K"}
+    shapes |= {"points": "M", "poses": "M D1 D1", "history": "I 4"}
+    shapes |= {"visibility": "M K"} if s["visibility"].size else {}
+    shapes |= {"history_poses": "I H D1 D1"} if len(s["history"]) else {}
+    likelihood = s["history"][:, 1:2]
+    history = np.hstack([s["history"][:, :1], np.where(np.isnan(likelihood), 0, likelihood), s["history"][:, 2:]])
+    sizes = npz.numbers({**s, "history": history}, shapes)  # methods without a likelihood have NaN there
+    D = sizes["D"]
+    if sizes["D1"] != D + 1 or sizes["P"] != geometry.degrees_of_freedom(D) or not all(map(is_motion, s["poses"])):
+        raise ValueError("its poses are not rotations and translations")
+    if not all(is_motion(pose) for poses in s["history_poses"] for pose in poses):
+        raise ValueError("the poses of its history are not rotations and translations")
+    for name in ("weights", "visibility", "mass", "points", "outlier_density"):
+        if (s[name] < 0).any():
+            raise ValueError(f"{name} is negative")
+    if not s["weights"].sum() > 0 or np.linalg.eigvalsh(s["covariances"]).min() <= 0:
+        raise ValueError("a component has no positive variance")
+    if any(s[name].shape != (sizes["M"],) or s[name].dtype.kind != "U" for name in ("names", "verdicts")):
+        raise ValueError("it has not one name and one verdict a cloud")
+    return sizes
+
+
+def _check_merged(vertices: Array, clouds: int, components: int) -> None:
+    """A ValueError where the points are not those of such a registration."""
+    limits = {"cloud": (0, clouds - 1), "component": (-1, components - 1), "outlier_probability": (0, 1 + 1e-6)}
+    for name, (low, high) in (dict.fromkeys("xyz", (-LARGEST_NUMBER, LARGEST_NUMBER)) | limits).items():
+        if not ((vertices[name] >= low) & (vertices[name] <= high)).all():  # false for NaN
+            raise ValueError(f"merged.ply has a {name} that is not from {low} to {high}")
+
+
+def _verdict(about: dict[str, Any]) -> Verdict:
+    verdict = Verdict(**about)
+    figures = [float(each) for each in (verdict.overlap, verdict.inliers, verdict.residual, verdict.expected)]
+    if verdict.verdict not in VERDICTS or not isinstance(verdict.reason, str) or not np.isfinite(figures).all():
+        raise ValueError("a verdict is none")
+    return Verdict(verdict.verdict, verdict.reason, *figures)
+
+
+def _attributes(vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array) -> tuple[Mapping[str, Array], ...]:
+    """What `io.merged` wrote, cloud by cloud, normals turned back."""
+    names = [name for name in (*COLOURS, "intensity", *NORMALS) if name in (vertices.dtype.names or ())]
+    if not names:
+        return ()
+    found = [{name: vertices[name][part] for name in names} for part in parts]
+    if NORMALS[0] in names:
+        for each, R in zip(found, geometry.rotation(poses), strict=True):
+            each |= dict(zip(NORMALS, (np.stack([each[name] for name in NORMALS], 1) @ R).T, strict=True))
+    return tuple(found)
+
+
+def _seen_from(folder: Path, files: Sequence[str]) -> list[str]:
+    """The files as paths from the folder, so that both can move together; as they are where no path leads there."""
+    try:
+        return [Path(os.path.relpath(file, folder)).as_posix() for file in files]
+    except ValueError:  # another drive
+        return list(files)
+
+
+def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
+    """What is known of the start, from JSON."""
+    groups = tuple(tuple(int(j) for j in group) for group in about.get("groups", ()))
+    doubts = tuple(
+        Doubt(int(d["cloud"]), str(d["reason"]), tuple(np.array(pose, float) for pose in d["alternatives"]))
+        for d in about.get("doubts", ())
+    )
+    if not all(0 <= j < clouds for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))):
+        raise ValueError("its start speaks of clouds that it has not")
+    if not all(is_motion(pose) for doubt in doubts for pose in doubt.alternatives):
+        raise ValueError("its start has poses that are not rotations and translations")
+    return {
+        "groups": groups,
+        "start": str(about.get("start", "given")),
+        "pairs_tried": int(about.get("pairs_tried", 0)),
+        "warnings": tuple(str(warning) for warning in about.get("warnings", ())),
+        "options": dict(about.get("options", {})),
+        "doubts": doubts,
+    }

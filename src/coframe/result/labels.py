@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""What a fit says of every point of a cloud, block by block, where the cloud is."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from coframe.types import Array
+from coframe.input.checks import Frames
+from coframe.em.estep import Cloud
+from coframe.result import merged
+from coframe.io.files import atomic
+from coframe.em.mixture import Mixture
+from coframe.input.source import Loaded, Source
+from coframe.em.sweeps import Assignment, Sweep
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where all points of a cloud are written to."""
+
+    path: Path
+    row: np.dtype  # see `io.merged`
+    cloud: int  # its number
+    pose: Float[Array, "D1 D1"]  # in user coordinates
+    offset: int | None = None  # in bytes, where its rows begin in a file that others write to as well; None: its own file
+
+    @contextmanager
+    def opened(self, count: int) -> Iterator[BinaryIO]:
+        """The file at the place of the first row."""
+        if self.offset is not None:
+            with self.path.open("rb+") as file:
+                file.seek(self.offset)
+                yield file
+            return
+        with atomic(self.path) as temporary, temporary.open("wb") as file:
+            merged.begin(file, self.row, count)
+            yield file
+
+
+@dataclass(frozen=True)
+class View:
+    """One cloud as a fit sees it, in internal coordinates."""
+
+    frame: Frames
+    pose: Float[Array, "D1 D1"]
+    priors: Float[Array, "1 K"] | None  # its own, p_jk
+    first: int = 0  # what its first component is called in the result
+
+    def classified(
+        self, block: Loaded, mixture: Mixture | None, threads: int = 1
+    ) -> tuple[Float[Array, " N"], Int[Array, " N"]]:
+        """The outlier probability and the component of each point; without a mixture, all are outliers."""
+        if mixture is None:
+            return np.ones(len(block.points)), np.full(len(block.points), -1, np.int64)
+        own = replace(mixture, visibility=self.priors)
+        sweep = Sweep([Cloud.of(self.frame.enter([block.points])[0], block.weights)], threads=threads)
+        (found,) = sweep.assign(self.pose[None], own)
+        return outlier_probability(found, mixture), np.where(found.label < 0, -1, found.label + self.first)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What is known of the points of one cloud."""
+
+    outlier_probability: Float[Array, " N"]
+    labels: Int[Array, " N"]
+
+    @classmethod
+    def of(cls, assignment: Assignment, mixture: Mixture) -> "Labelled":
+        """What an E-step says of all points."""
+        return cls(outlier_probability(assignment, mixture), assignment.label)
+
+
+@dataclass(frozen=True)
+class Some(Labelled):
+    """What is known of some points of one cloud, and which these are."""
+
+    points: Float[Array, "N D"]
+    columns: Mapping[str, Shaped[Array, " N"]]
+
+
+def labelled(source: Source, view: View, mixture: Mixture | None, threads: int = 1) -> Labelled:
+    """All points of a cloud."""
+    each = [view.classified(block, mixture, threads) for block in source.blocks()]
+    return Labelled(np.concatenate([p for p, _ in each]), np.concatenate([label for _, label in each]))
+
+
+def written(source: Source, view: View, target: Target | None, mixture: Mixture | None, sample: int) -> Some:
+    """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if there is one."""
+    every = -(-source.shape[0] // sample)
+    kept, first = [], 0
+    for block, (probability, label) in _through(source, view, target, mixture):
+        some = slice(-first % every, None, every)
+        few = block.take(some)
+        kept.append((few.points, few.columns, probability[some], label[some]))
+        first += len(block.points)
+    points, columns, probabilities, labels = zip(*kept, strict=True)
+    names = columns[0]
+    together = {name: np.concatenate([each[name] for each in columns]) for name in names}
+    return Some(np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together)
+
+
+def _through(
+    source: Source, view: View, target: Target | None, mixture: Mixture | None
+) -> Iterator[tuple[Loaded, tuple[Float[Array, " N"], Int[Array, " N"]]]]:
+    """Every block and its classes, written on the way."""
+    if target is None:
+        yield from ((block, view.classified(block, mixture)) for block in source.blocks())
+        return
+    with target.opened(source.shape[0]) as file:
+        for block in source.blocks():
+            classes = view.classified(block, mixture)
+            merged.rows(block, target.cloud, target.pose, *classes, target.row).tofile(file)
+            yield block, classes
+
+
+def outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:
+    """The posterior of the uniform class, per point."""
+    if mixture.outlier_density == 0:  # far points have density 0 as well
+        return np.zeros(len(assignment.density))
+    return mixture.outlier_density / assignment.density
