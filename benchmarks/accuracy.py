@@ -3,9 +3,9 @@
 
     python -m benchmarks.accuracy [--seeds 0 1 2]
 
-Armadillo and lucy (virtual scans, exact poses), bunny and dragon (published poses, which are themselves off by up to half a
-degree; there the residual on the full scans counts), with and without noise; the JRMPC authors' cut views; clutter; a scan of
-another object.
+Armadillo and lucy (virtual scans, exact poses), bunny and dragon (published poses, which are
+themselves off by up to half a degree; there the residual on the full scans counts), with and
+without noise; the JRMPC authors' cut views; clutter; a scan of another object.
 """
 
 import argparse
@@ -38,11 +38,16 @@ def measured(name: str, degrees: float, shift: float, noise: float | None, seeds
     surfaces = [metrics.Surface.of(scan) for scan in scans]
     rows = []
     for seed in seeds:
-        clouds, start = problems.disturbed(scans, truth, seed, degrees=degrees, shift=shift, noise_db=noise)
+        clouds, start = problems.disturbed(
+            scans, truth, seed, degrees=degrees, shift=shift, noise_db=noise
+        )
         rows.append(judge(surfaces, coframe.register(clouds, start).poses, truth))
     if name in problems.EXACT:
         return f"{_listed(rows, 'rotation_deg', 1, 3)} deg"
-    lengths = f"{_listed(rows, 'translation', 1e3, 2)} mm; residual {_listed(rows, 'residual', 1e6, 0)} um"
+    lengths = (
+        f"{_listed(rows, 'translation', 1e3, 2)} mm; residual"
+        f" {_listed(rows, 'residual', 1e6, 0)} um"
+    )
     return f"{_listed(rows, 'rotation_deg', 1, 2)} deg; {lengths}"
 
 
@@ -71,10 +76,16 @@ def clutter(seed: int) -> str:
     for cloud in clouds:
         low, high = cloud.min(0), cloud.max(0)
         margin = 0.1 * (high - low)
-        littered.append(np.concatenate([cloud, rng.uniform(low - margin, high + margin, (int(CLUTTER * len(cloud)), 3))]))
+        littered.append(
+            np.concatenate(
+                [cloud, rng.uniform(low - margin, high + margin, (int(CLUTTER * len(cloud)), 3))]
+            )
+        )
     clean, result = coframe.register(clouds, start), coframe.register(littered, start)
     errors = [metrics.rotation_errors(each.poses, truth)[1:].mean() for each in (clean, result)]
-    odd = np.concatenate([np.arange(len(all_)) >= len(cloud) for cloud, all_ in zip(clouds, littered, strict=True)])
+    odd = np.concatenate(
+        [np.arange(len(all_)) >= len(cloud) for cloud, all_ in zip(clouds, littered, strict=True)]
+    )
     doubt = np.concatenate(result.outlier_probability)
     limit = np.quantile(doubt[~odd], 0.98)
     found = f"{(doubt[odd] > limit).mean():.0%} found at 2 % false alarms"
@@ -87,10 +98,14 @@ def strangers(seed: int) -> str:
     scans, truth = problems.scans("bunny")
     clouds, start = problems.disturbed(scans, truth, seed)
     dragons, _ = problems.disturbed(*problems.scans("dragon"), seed)
-    middle = np.median(np.concatenate([geometry.transform(T, x) for T, x in zip(start, clouds, strict=True)]), 0)
+    middle = np.median(
+        np.concatenate([geometry.transform(T, x) for T, x in zip(start, clouds, strict=True)]), 0
+    )
     strange = geometry.pose(np.eye(3), middle - np.median(dragons[5], 0))
     turned = start.copy()
-    turned[4] = turned[4] @ geometry.pose(geometry.exp_rotation(np.array([0.0, 2.0, 0.0])), np.zeros(3))
+    turned[4] = turned[4] @ geometry.pose(
+        geometry.exp_rotation(np.array([0.0, 2.0, 0.0])), np.zeros(3)
+    )
     said = []
     for result, odd in (
         (coframe.register([*clouds, dragons[5]], np.concatenate([start, strange[None]])), 10),
@@ -104,7 +119,9 @@ def strangers(seed: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     seeds = parser.parse_args().seeds
     for case, setting in CASES.items():

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What a cluster costs: seconds per point, component, cloud and worker, bytes per iteration, and a model of both.
+"""What a cluster costs: seconds per point, component, cloud and worker, bytes per iteration, and a
+model of both.
 
-Workers are processes on this machine, connected by TCP. Every run is compared, bit by bit, with one on threads. The model's
-constants are measured here on one worker; runs on more workers check it.
+Workers are processes on this machine, connected by TCP. Every run is compared, bit by bit, with one
+on threads. The model's constants are measured here on one worker; runs on more workers check it.
 """
 
 import argparse
@@ -21,19 +22,19 @@ from unittest import mock
 import numpy as np
 
 import coframe
-from coframe import geometry
+from coframe import geometry, threads
 from coframe.align import level
+from coframe.align.level import Step
+from coframe.align.schedule import Supply
+from coframe.compute.cluster import There
+from coframe.compute.places import Here
 from coframe.data import simulate
-from coframe.em import joint_sparse, sweeps
+from coframe.em import joint_sparse, seeding
+from coframe.em.estep import Cloud
+from coframe.input.normalise import Frames, Summary
+from coframe.input.source import Loaded, Source
 from coframe.result import labels
 from coframe.result.labels import View
-from coframe.input.checks import Frames, Summary
-from coframe.compute.cluster import There
-from coframe.em.estep import Cloud
-from coframe.align.level import Step
-from coframe.compute.places import Here
-from coframe.align.schedule import Supply
-from coframe.input.source import Loaded, Source
 from coframe.start import features
 
 FLOOR = 1e-7
@@ -48,14 +49,28 @@ def workers(count: int, folder: Path) -> Iterator[Any]:
 
     file, quiet = folder / f"scheduler-{count}.json", subprocess.DEVNULL
     dask = [sys.executable, "-m", "dask"]
-    commands = [[*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]]
+    commands = [
+        [
+            *dask,
+            "scheduler",
+            "--port",
+            "0",
+            "--host",
+            "127.0.0.1",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(file),
+        ]
+    ]
     own = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(folder)]
     commands += [[*dask, "worker", "--scheduler-file", str(file), *own]] * count
     processes = [subprocess.Popen(command, stdout=quiet, stderr=quiet) for command in commands]
     try:
         while not file.exists():
             time.sleep(0.05)
-        with distributed.Client(scheduler_file=str(file), direct_to_workers=True, timeout=60) as client:
+        with distributed.Client(
+            scheduler_file=str(file), direct_to_workers=True, timeout=60
+        ) as client:
             client.wait_for_workers(count, timeout=120)
             yield client
     finally:
@@ -106,7 +121,9 @@ def _clocked(function: Callable[[], object], clock: Callable[[], float]) -> floa
 
 
 def processor_time(client: Any, function: Callable[[], object]) -> dict[str, float]:
-    """Milliseconds of processor time that a call takes of all workers together, of the scheduler and of this process."""
+    """Milliseconds of processor time that a call takes of all workers together, of the scheduler
+    and of this process.
+    """
 
     def now() -> np.ndarray:
         clock = time.process_time
@@ -115,21 +132,31 @@ def processor_time(client: Any, function: Callable[[], object]) -> dict[str, flo
     before = now()
     for _ in range(TURNS):
         function()
-    return dict(zip(("workers", "scheduler", "driver"), (1e3 * (now() - before) / TURNS).tolist(), strict=True))
+    return dict(
+        zip(
+            ("workers", "scheduler", "driver"),
+            (1e3 * (now() - before) / TURNS).tolist(),
+            strict=True,
+        )
+    )
 
 
 def model_bytes(M: int, K: int, seen: float) -> dict[str, float]:
-    """Bytes of an iteration in 3-D: the mixture once, poses and priors of each cloud; sums of the components that it sees."""
+    """Bytes of an iteration in 3-D: the mixture once, poses and priors of each cloud; sums of the
+    components that it sees.
+    """
     return {"out": 8 * K * (3 + 9 + 1) + M * (8 * K + 128), "in": M * (seen * (8 * 10 + 4) + 16)}
 
 
-def prepared(clouds: list[np.ndarray], poses: np.ndarray, K: int, points: int) -> tuple[list[Cloud], np.ndarray, Any]:
+def prepared(
+    clouds: list[np.ndarray], poses: np.ndarray, K: int, points: int
+) -> tuple[list[Cloud], np.ndarray, Any]:
     """Clouds, poses and a mixture that has gone through a few iterations."""
     frames = Frames.of(clouds)
     supply = Supply(Here[Source](list(map(Loaded, clouds)), 2), list(map(len, clouds)), frames)
     drawn = supply.drawn(points, np.random.default_rng(0))
     inner = frames.enter_poses(poses, np.zeros(3))
-    mixture = level.seeded(level.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
+    mixture = seeding.seeded(level.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
     sweep, step = drawn.sweep(threads=2, tolerance=level.TOLERANCE), Step(FLOOR)
     for _ in range(4):
         inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
@@ -145,13 +172,17 @@ def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> flo
     means = rng.uniform(-0.5, 0.5, (K, 3))
     moments = coframe.Moments(means, mass, first, second, mass.sum(1) + 1)
     weights = np.full(K, 0.97 / K)
-    mixture = coframe.Mixture(means, np.tile(1e-4 * np.eye(3), (K, 1, 1)), weights, 1.0, np.tile(weights, (clouds, 1)))
+    mixture = coframe.Mixture(
+        means, np.tile(1e-4 * np.eye(3), (K, 1, 1)), weights, 1.0, np.tile(weights, (clouds, 1))
+    )
     with mock.patch.object(joint_sparse, "pays", return_value=not dense):
         return busy(lambda: Step(FLOOR)(moments, geometry.identity(clouds, 3), mixture, 1.0), 2)
 
 
 def joint_steps(K: int, counts: list[int]) -> dict[int, dict[str, float]]:
-    """Milliseconds of the M-step, by the number of clouds: dense, and through the model with two shares of components seen."""
+    """Milliseconds of the M-step, by the number of clouds: dense, and through the model with two
+    shares of components seen.
+    """
     found = {}
     for count in counts:
         found[count] = {f"{share:.0%}": 1e3 * joint_step(K, count, share) for share in (0.05, 0.5)}
@@ -179,12 +210,16 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=3000)
     parser.add_argument("--components", type=int, default=1000)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
-    parser.add_argument("--joint", type=int, nargs="*", default=[50, 100, 200, 400, 600, 1000, 3000])
+    parser.add_argument(
+        "--joint", type=int, nargs="*", default=[50, 100, 200, 400, 600, 1000, 3000]
+    )
     parser.add_argument("--output", type=Path, default=Path("results/cluster.json"))
     arguments = parser.parse_args()
     M, K = arguments.clouds, arguments.components
-    scene = simulate.scene(M, 8000, degrees=360 * (M - 1) / M, noise_db=45.0, rng=np.random.default_rng(0))
-    with sweeps.quiet_blas():
+    scene = simulate.scene(
+        M, 8000, degrees=360 * (M - 1) / M, noise_db=45.0, rng=np.random.default_rng(0)
+    )
+    with threads.quiet_blas():
         clouds, poses, mixture = prepared(scene.clouds, scene.poses, K, arguments.points)
         K = len(mixture)
         here = Here(clouds).sweep(threads=1, tolerance=level.TOLERANCE)
@@ -222,10 +257,14 @@ def main() -> None:
                     assert np.array_equal(again.second, moments.second)
                     assert np.array_equal(same, likelihood)
                     with counted() as bytes_of:
-                        spent = processor_time(client, lambda sweep=far: sweep.moments(poses, mixture, full=True))
+                        spent = processor_time(
+                            client, lambda sweep=far: sweep.moments(poses, mixture, full=True)
+                        )
                     found["runs"][count] = {
-                        "iteration_ms": 1e3 * best(lambda sweep=far: sweep.moments(poses, mixture, full=True), 20),
-                        "overhead_ms": 1e3 * best(lambda sweep=empty: sweep.moments(poses, mixture, full=True), 20),
+                        "iteration_ms": 1e3
+                        * best(lambda sweep=far: sweep.moments(poses, mixture, full=True), 20),
+                        "overhead_ms": 1e3
+                        * best(lambda sweep=empty: sweep.moments(poses, mixture, full=True), 20),
                         "cpu_ms": spent,
                         "cpu_ms_without_points": processor_time(
                             client, lambda sweep=empty: sweep.moments(poses, mixture, full=True)

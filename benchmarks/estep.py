@@ -14,28 +14,31 @@ from pathlib import Path
 
 import numpy as np
 
-from coframe import geometry
+from coframe import geometry, paper
 from coframe.data import simulate
-from coframe import paper
-from coframe.em.estep import Cloud
+from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
-from coframe.paper import initial_means as start_means
-from coframe.em.sweeps import Sweep
+from coframe.paper import initial
 
 SIZES = ((4, 1500, 900), (15, 4000, 4000))  # clouds, points a cloud, components
 DEVIATIONS = (0.1, 0.03, 0.01, 0.003)  # of the object's size
 GAMMA = 0.1
 
 
-def best(contestants: dict[str, Callable[[], object]], seconds: float = 3.0, least: int = 3) -> dict[str, float]:
-    """The shortest time of each contestant, rounds interleaved, for about `seconds` in all and at least `least` rounds."""
+def best(
+    contestants: dict[str, Callable[[], object]], seconds: float = 3.0, least: int = 3
+) -> dict[str, float]:
+    """The shortest time of each contestant, rounds interleaved, for about `seconds` in all and at
+    least `least` rounds.
+    """
     for run in contestants.values():
         run()
     times = dict.fromkeys(contestants, np.inf)
     start, rounds = time.perf_counter(), 0
     while rounds < least or time.perf_counter() - start < seconds:
         for name, run in contestants.items():
-            time.sleep(0.02)  # until the idle BLAS threads of the contestant before have stopped spinning
+            # until the idle BLAS threads of the contestant before have stopped spinning
+            time.sleep(0.02)
             began = time.perf_counter()
             run()
             times[name] = min(times[name], time.perf_counter() - began)
@@ -46,13 +49,17 @@ def best(contestants: dict[str, Callable[[], object]], seconds: float = 3.0, lea
 def naive(points: np.ndarray, mixture: Mixture) -> tuple[np.ndarray, ...]:
     """The E-step as one writes it first: (N, K, 3) differences."""
     d = points[:, None] - mixture.means
-    beta = mixture.weights * mixture.variances**-1.5 * np.exp(-(d**2).sum(2) / (2 * mixture.variances))
+    beta = (
+        mixture.weights * mixture.variances**-1.5 * np.exp(-(d**2).sum(2) / (2 * mixture.variances))
+    )
     alpha = beta / (beta.sum(1, keepdims=True) + mixture.outlier_density)
     return alpha.sum(0), alpha.T @ points, (alpha * (d**2).sum(2)).sum(0)
 
 
 def chunked(points: np.ndarray, mixture: Mixture, size: int = 64) -> tuple[np.ndarray, ...]:
-    """The E-step as a careful NumPy user writes it: distances by matrix product, in chunks that stay in cache."""
+    """The E-step as a careful NumPy user writes it: distances by matrix product, in chunks that
+    stay in cache.
+    """
     mu, half = mixture.means, 0.5 / mixture.variances
     constant = np.log(mixture.weights) - 1.5 * np.log(mixture.variances) - half * (mu**2).sum(1)
     mass, first, second = np.zeros(len(mu)), np.zeros((len(mu), 3)), np.zeros(len(mu))
@@ -71,10 +78,19 @@ def chunked(points: np.ndarray, mixture: Mixture, size: int = 64) -> tuple[np.nd
 
 
 def pypi_jrmpc(clouds: Sequence[np.ndarray], means: np.ndarray, iterations: int) -> object:
-    """The `jrmpc` package, numpy backend, set to the authors' start variance and to one precision with ours."""
+    """The `jrmpc` package, numpy backend, set to the authors' start variance and to one precision
+    with ours.
+    """
     from jrmpc.numpy import jrmpc
 
-    return jrmpc([cloud.T for cloud in clouds], X=means.T, gamma=GAMMA, Q_factor=1.0, max_num_iter=iterations, epsilon=1e-6)
+    return jrmpc(
+        [cloud.T for cloud in clouds],
+        X=means.T,
+        gamma=GAMMA,
+        Q_factor=1.0,
+        max_num_iter=iterations,
+        epsilon=1e-6,
+    )
 
 
 def dense() -> None:
@@ -85,7 +101,8 @@ def dense() -> None:
         ours = {t: Sweep([Cloud.of(c) for c in clouds], threads=t, tolerance=None) for t in (1, 2)}
         single = Sweep([Cloud.of(c) for c in clouds], threads=1, tolerance=None, dtype=np.float32)
         poses = geometry.identity(M, 3)
-        # The slow contestants get as many points as make a run of about a second; the figure is per pair.
+        # The slow contestants get as many points as make a run of about a second; the figure is per
+        # pair.
         few = max(1, int(2e7 / K / N))
         some = clouds[:few] if few < M else clouds
         share = sum(map(len, some)) / (M * N)
@@ -94,9 +111,13 @@ def dense() -> None:
                 "coframe, 1 thread": lambda: ours[1].moments(poses, mixture),
                 "coframe, 2 threads": lambda: ours[2].moments(poses, mixture),
                 "coframe, 1 thread, float32": lambda: single.moments(poses, mixture),
-                "coframe, 1 thread, full covariances": lambda: ours[1].moments(poses, mixture, full=True),
+                "coframe, 1 thread, full covariances": (
+                    lambda: ours[1].moments(poses, mixture, full=True)
+                ),
                 "NumPy, chunked": lambda: [chunked(c, mixture) for c in some],
-                "NumPy, naive": lambda: [naive(part, mixture) for c in some for part in np.array_split(c, 4)],
+                "NumPy, naive": lambda: [
+                    naive(part, mixture) for c in some for part in np.array_split(c, 4)
+                ],
                 "jrmpc from PyPI": lambda: pypi_jrmpc(some, mixture.means, 1),
             }
         )
@@ -125,17 +146,20 @@ def pruned() -> None:
                 }
             )
             print(
-                f"  std {deviation:<6g} dense {times['dense'] * 1e3:8.2f}   pruned {times['one'] * 1e3:8.2f} "
-                f"({times['dense'] / times['one']:5.1f}x)   2 threads {times['two'] * 1e3:8.2f} "
-                f"({times['one'] / times['two']:4.2f}x)   {one.pairs / (M * N * K):6.1%} of the pairs"
+                f"  std {deviation:<6g} dense {times['dense'] * 1e3:8.2f}   pruned"
+                f" {times['one'] * 1e3:8.2f} ({times['dense'] / times['one']:5.1f}x)   2 threads"
+                f" {times['two'] * 1e3:8.2f} ({times['one'] / times['two']:4.2f}x)  "
+                f" {one.pairs / (M * N * K):6.1%} of the pairs"
             )
 
 
 def whole_run(iterations: int = 100) -> None:
-    """JRMPC-B from start to end on four partial views, ours against the package from PyPI with the same K."""
+    """JRMPC-B from start to end on four partial views, ours against the package from PyPI with the
+    same K.
+    """
     clouds, name = four_views()
     rng = np.random.default_rng(0)
-    means = start_means.on_sphere(clouds, start_means.count(clouds), rng)
+    means = initial.means_on_sphere(clouds, initial.component_count(clouds), rng)
     ours = {
         f"coframe, {t} thread{'s' * (t > 1)}": lambda t=t: paper.batch(
             clouds, means, gamma=GAMMA, iterations=iterations, threads=t
@@ -143,20 +167,30 @@ def whole_run(iterations: int = 100) -> None:
         for t in (1, 2)
     }
     times = best(ours, least=5)
-    times |= best({"jrmpc from PyPI": lambda: pypi_jrmpc(clouds, means, iterations)}, seconds=0, least=1)
+    times |= best(
+        {"jrmpc from PyPI": lambda: pypi_jrmpc(clouds, means, iterations)}, seconds=0, least=1
+    )
     title(f"A whole run, {iterations} iterations, {name}, K={len(means)}")
     for contestant, seconds in times.items():
         print(
-            f"  {contestant:20s} {seconds:8.3f} s   {seconds / times['coframe, 2 threads']:7.1f} x the time of ours (2 threads)"
+            f"  {contestant:20s} {seconds:8.3f} s   {seconds / times['coframe, 2 threads']:7.1f} x"
+            " the time of ours (2 threads)"
         )
 
 
 def memory(M: int = 20, N: int = 100_000, K: int = 5000) -> None:
     """Peak resident memory of a run with two million points, in a process of its own."""
     code = f"from benchmarks.estep import memory_run; memory_run({M}, {N}, {K})"
-    report = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    report = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+    )
     title(f"Memory, {M * N:,} points, K={K}")
-    print(f"  peak {report['peak'] / 1e9:.2f} GB resident; {report['seconds']:.0f} s for {report['iterations']} iterations")
+    print(
+        f"  peak {report['peak'] / 1e9:.2f} GB resident; {report['seconds']:.0f} s for"
+        f" {report['iterations']} iterations"
+    )
 
 
 def memory_run(M: int, N: int, K: int, iterations: int = 5) -> None:
@@ -166,10 +200,14 @@ def memory_run(M: int, N: int, K: int, iterations: int = 5) -> None:
     clouds = [surface + 0.001 * rng.normal(size=surface.shape) for _ in range(M)]
     del surface
     began = time.perf_counter()
-    means = start_means.from_cloud(clouds[0], K, rng)
+    means = initial.means_on_cloud(clouds[0], K, rng)
     paper.batch(clouds, means, variances=0.01**2, gamma=GAMMA, iterations=iterations)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"peak": peak, "seconds": time.perf_counter() - began, "iterations": iterations}))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
+    print(
+        json.dumps({"peak": peak, "seconds": time.perf_counter() - began, "iterations": iterations})
+    )
 
 
 def problem(M: int, N: int, K: int, deviation: float) -> tuple[list[np.ndarray], Mixture]:
@@ -177,16 +215,25 @@ def problem(M: int, N: int, K: int, deviation: float) -> tuple[list[np.ndarray],
     rng = np.random.default_rng(0)
     clouds = [simulate.shape(N, rng).points for _ in range(M)]
     weights = np.full(K, 1 / K / (1 + GAMMA))
-    return clouds, Mixture.spheres(simulate.shape(K, rng).points, np.full(K, deviation**2), weights, GAMMA / (1 + GAMMA))
+    return clouds, Mixture.spheres(
+        simulate.shape(K, rng).points, np.full(K, deviation**2), weights, GAMMA / (1 + GAMMA)
+    )
 
 
 def four_views() -> tuple[list[np.ndarray], str]:
-    """The JRMPC authors' cutView clouds when their data is there, else four simulated views of the same size."""
+    """The JRMPC authors' cutView clouds when their data is there, else four simulated views of the
+    same size.
+    """
     import os
 
-    folder = Path(os.environ.get("COFRAME_DATA", Path(__file__).parents[2] / "shared" / "data")) / "jrmpc_synthetic"
+    folder = (
+        Path(os.environ.get("COFRAME_DATA", Path(__file__).parents[2] / "shared" / "data"))
+        / "jrmpc_synthetic"
+    )
     if folder.is_dir():
-        return [np.loadtxt(folder / f"cutView{i}.txt") for i in range(1, 5)], "the authors' cutView clouds"
+        return [
+            np.loadtxt(folder / f"cutView{i}.txt") for i in range(1, 5)
+        ], "the authors' cutView clouds"
     scene = simulate.scene(4, 1000, noise_db=30.0, outliers=0.2, rng=np.random.default_rng(0))
     return list(scene.clouds), "four simulated views"
 

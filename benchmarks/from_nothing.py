@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""coframe and Open3D from nothing, on the same raw scans, in one run: `make peers`, then `python -m benchmarks.from_nothing`.
+"""coframe and Open3D from nothing, on the same raw scans, in one run: `make peers`, then `python -m
+benchmarks.from_nothing`.
 
-The problems: all points of the range scans of the Stanford bunny (10) and dragon (15), and on request of the virtual scans of
-armadillo (12) and lucy (15), every scan turned by a random rotation of up to 180 degrees and moved, no poses. Open3D: voxels,
-FPFH and RANSAC for all pairs, point-to-plane ICP for each, then a pose graph over the pairs, as its tutorials do; its voxel
-is set by hand, coframe is given nothing. A run succeeds when every scan is within `SUCCESS` degrees of the published poses,
-relative to the first scan, and roughly when all are within `ROUGH`: good enough to refine. The judge is that of
-`benchmarks.multiview`.
+The problems: all points of the range scans of the Stanford bunny (10) and dragon (15), and on
+request of the virtual scans of armadillo (12) and lucy (15), every scan turned by a random rotation
+of up to 180 degrees and moved, no poses. Open3D: voxels, FPFH and RANSAC for all pairs,
+point-to-plane ICP for each, then a pose graph over the pairs, as its tutorials do; its voxel is set
+by hand, coframe is given nothing. A run succeeds when every scan is within `SUCCESS` degrees of the
+published poses, relative to the first scan, and roughly when all are within `ROUGH`: good enough to
+refine. The judge is that of `benchmarks.multiview`.
 """
 
 import argparse
@@ -36,11 +38,20 @@ PEER = "Open3D global"
 SETTINGS = {"voxel": 0.003}  # metres
 
 
-def scattered(scans: Sequence[np.ndarray], truth: np.ndarray, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Every scan turned by up to 180 degrees and moved by up to three times its extent, and the poses that carry it back."""
+def scattered(
+    scans: Sequence[np.ndarray], truth: np.ndarray, seed: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Every scan turned by up to 180 degrees and moved by up to three times its extent, and the
+    poses that carry it back.
+    """
     rng = np.random.default_rng(seed)
     reach = 3 * max(float(np.ptp(scan, axis=0).max()) for scan in scans)
-    motions = np.array([geometry.pose(geometry.random_rotation(rng, 3), rng.uniform(-reach, reach, 3)) for _ in scans])
+    motions = np.array(
+        [
+            geometry.pose(geometry.random_rotation(rng, 3), rng.uniform(-reach, reach, 3))
+            for _ in scans
+        ]
+    )
     clouds = [geometry.transform(motion, scan) for motion, scan in zip(motions, scans, strict=True)]
     return clouds, truth @ geometry.inverse(motions)
 
@@ -52,7 +63,9 @@ def ours(clouds: Sequence[np.ndarray], start: np.ndarray) -> tuple[np.ndarray, f
     return result.poses, time.perf_counter() - began
 
 
-def compare(names: Sequence[str], methods: dict[str, Method], seeds: Sequence[int]) -> list[dict[str, Any]]:
+def compare(
+    names: Sequence[str], methods: dict[str, Method], seeds: Sequence[int]
+) -> list[dict[str, Any]]:
     """Run and judge everything; print and return a row for each problem, seed and method."""
     rows = []
     for name in names:
@@ -62,8 +75,17 @@ def compare(names: Sequence[str], methods: dict[str, Method], seeds: Sequence[in
             surfaces = [metrics.Surface.of(cloud) for cloud in clouds]
             for method, register in methods.items():
                 found, seconds = register(clouds, geometry.identity(len(clouds), 3))
-                row = {"problem": name, "seed": seed, "method": method, "seconds": seconds, **judge(surfaces, found, poses)}
-                row["success"], row["rough"] = bool(row["worst_deg"] <= SUCCESS[name]), bool(row["worst_deg"] <= ROUGH)
+                row = {
+                    "problem": name,
+                    "seed": seed,
+                    "method": method,
+                    "seconds": seconds,
+                    **judge(surfaces, found, poses),
+                }
+                row["success"], row["rough"] = (
+                    bool(row["worst_deg"] <= SUCCESS[name]),
+                    bool(row["worst_deg"] <= ROUGH),
+                )
                 show(row)
                 rows.append(row)
     return rows
@@ -76,20 +98,29 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for problem, method in keys:
         runs = [row for row in rows if (row["problem"], row["method"]) == (problem, method)]
         seconds = float(np.median([row["seconds"] for row in runs]))
-        counts = {"successes": sum(row["success"] for row in runs), "rough": sum(row["rough"] for row in runs)}
-        result.append({"problem": problem, "method": method, "runs": len(runs), **counts, "seconds": seconds})
+        counts = {
+            "successes": sum(row["success"] for row in runs),
+            "rough": sum(row["rough"] for row in runs),
+        }
+        result.append(
+            {"problem": problem, "method": method, "runs": len(runs), **counts, "seconds": seconds}
+        )
     return result
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the options, run, print the table, save the JSON."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.from_nothing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.from_nothing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--problems", nargs="+", choices=[*PUBLISHED, *EXACT], default=PUBLISHED)
     parser.add_argument("--methods", nargs="+", choices=[OURS, PEER], default=[OURS, PEER])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--output", type=Path, metavar="FILE", default=ROOT / "results" / "from_nothing.json")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", default=ROOT / "results" / "from_nothing.json"
+    )
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {
         "options": {**vars(options), "output": str(options.output), "success": SUCCESS},
@@ -108,7 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report["versions"][PEER] = peer.version
     if OURS in methods:  # compiled before it is timed
         rng = np.random.default_rng(0)
-        coframe.register([rng.normal(size=(200, 3)) for _ in range(2)], options=coframe.Options(start="identity", iterations=2))
+        coframe.register(
+            [rng.normal(size=(200, 3)) for _ in range(2)],
+            options=coframe.Options(start="identity", iterations=2),
+        )
     about = report["machine"]
     print(f"\n{about['cpu']}, {about['cores']} cores, load {about['load_at_start']} at the start\n")
     print(HEAD)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""One cloud at a time against all at once: JRMPC-I as published, `coframe.extend`, and their batch versions on the same scans.
+"""One cloud at a time against all at once: JRMPC-I as published, `coframe.extend`, and their batch
+versions on the same scans.
 
     python -m benchmarks.incremental [--seeds 0 1 2] [--noise clean 25]
 
-The set-up is that of the paper's two multi-view tables (`experiments.multiview`): scans of bunny and dragon, 2000 to 5000
-points each, clean or with 25 dB of noise, from poses that pairwise ICP brought near. JRMPC-B and JRMPC-I have the paper's
-settings: K = 4000 components on points of the roughly aligned scans, variances that hold a few points each, fixed for the first
-half of the iterations of every batch run; JRMPC-I runs 50 iterations on the first two scans, then for each scan K/M components
-started anew, one integration and 30 batch iterations.
+The set-up is that of the paper's two multi-view tables (`experiments.multiview`): scans of bunny
+and dragon, 2000 to 5000 points each, clean or with 25 dB of noise, from poses that pairwise ICP
+brought near. JRMPC-B and JRMPC-I have the paper's settings: K = 4000 components on points of the
+roughly aligned scans, variances that hold a few points each, fixed for the first half of the
+iterations of every batch run; JRMPC-I runs 50 iterations on the first two scans, then for each scan
+K/M components started anew, one integration and 30 batch iterations.
 
-`extend` starts from a registration of some scans and adds the others: every third one, or the second half in its order.
-"+ refine" then moves all scans together once. Seconds are CPU time, of the whole run, but of `extend` for each added scan.
-Judged are the mean rotation error against the published poses, and the residual of the whole, clean scans.
+`extend` starts from a registration of some scans and adds the others: every third one, or the
+second half in its order. "+ refine" then moves all scans together once. Seconds are CPU time, of
+the whole run, but of `extend` for each added scan. Judged are the mean rotation error against the
+published poses, and the residual of the whole, clean scans.
 """
 
 import argparse
@@ -45,16 +48,24 @@ ADDED: dict[str, Callable[[int], list[int]]] = {
 Found = dict[str, tuple[np.ndarray, float]]  # method -> poses, CPU seconds
 
 
-def published(clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int, method: str, threads: int | None) -> Found:
+def published(
+    clouds: Sequence[np.ndarray], poses: np.ndarray, seed: int, method: str, threads: int | None
+) -> Found:
     """JRMPC-B or JRMPC-I."""
     rng, began = np.random.default_rng(seed), time.process_time()
     means = start.means.sampled(clouds, poses, COMPONENTS, rng)
-    given: dict[str, Any] = {"poses": poses, "variances": methods.few_points(clouds, poses, means), "threads": threads}
+    given: dict[str, Any] = {
+        "poses": poses,
+        "variances": methods.few_points(clouds, poses, means),
+        "threads": threads,
+    }
     if method == "JRMPC-I":
         result = coframe.paper.incremental(clouds, means, rng, held=HELD, **given)
     else:
         fixed = round(HELD * ITERATIONS)
-        result = coframe.paper.batch(clouds, means, iterations=ITERATIONS, fixed_variances=fixed, **given)
+        result = coframe.paper.batch(
+            clouds, means, iterations=ITERATIONS, fixed_variances=fixed, **given
+        )
     return {method: (result.poses, time.process_time() - began)}
 
 
@@ -64,13 +75,20 @@ def register(clouds: Sequence[np.ndarray], poses: np.ndarray, options: coframe.O
     return {"register": (result.poses, time.process_time() - began)}
 
 
-def extend(clouds: Sequence[np.ndarray], poses: np.ndarray, options: coframe.Options, which: str) -> Found:
-    """Poses, and seconds for each scan that was added: by `extend` alone, and with a refinement in the end."""
+def extend(
+    clouds: Sequence[np.ndarray], poses: np.ndarray, options: coframe.Options, which: str
+) -> Found:
+    """Poses, and seconds for each scan that was added: by `extend` alone, and with a refinement in
+    the end.
+    """
     added = ADDED[which](len(clouds))
     order = [j for j in range(len(clouds)) if j not in added] + added
     first = len(clouds) - len(added)
-    result = coframe.register([clouds[j] for j in order[:first]], poses[order[:first]], options=options)
-    moved = result.poses[0] @ np.linalg.inv(poses[0])  # the starts of the others, in the frame that register chose
+    result = coframe.register(
+        [clouds[j] for j in order[:first]], poses[order[:first]], options=options
+    )
+    # the starts of the others, in the frame that register chose
+    moved = result.poses[0] @ np.linalg.inv(poses[0])
     began = time.process_time()
     for j in added:
         result = coframe.extend(result, clouds[j], moved @ poses[j], options=options)
@@ -84,7 +102,11 @@ def extend(clouds: Sequence[np.ndarray], poses: np.ndarray, options: coframe.Opt
 
 
 def rows(
-    name: str, noise_db: float | None, seed: int = 0, groups: Sequence[str] = GROUPS, threads: int | None = None
+    name: str,
+    noise_db: float | None,
+    seed: int = 0,
+    groups: Sequence[str] = GROUPS,
+    threads: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The figures of each method on one problem, one after the other."""
     whole, truth = scans(name, "paper")
@@ -93,7 +115,10 @@ def rows(
     options = coframe.Options(seed=seed, threads=threads)
     runs: dict[str, Callable[[], Found]] = {
         "register": lambda: register(given.clouds, given.start, options),
-        **{f"extend, {which}": partial(extend, given.clouds, given.start, options, which) for which in ADDED},
+        **{
+            f"extend, {which}": partial(extend, given.clouds, given.start, options, which)
+            for which in ADDED
+        },
         "JRMPC-B": lambda: published(given.clouds, given.start, seed, "JRMPC-B", threads),
         "JRMPC-I": lambda: published(given.clouds, given.start, seed, "JRMPC-I", threads),
     }
@@ -111,17 +136,33 @@ def rows(
 
 
 def summary(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over the seeds; of ratios to `register`, where it ran, those of each seed."""
-    batch = {(row["problem"], row["noise_db"], row["seed"]): row for row in found if row["method"] == "register"}
+    """Mean and standard deviation over the seeds; of ratios to `register`, where it ran, those of
+    each seed.
+    """
+    batch = {
+        (row["problem"], row["noise_db"], row["seed"]): row
+        for row in found
+        if row["method"] == "register"
+    }
     lines = []
     for key in dict.fromkeys((row["problem"], row["noise_db"], row["method"]) for row in found):
         some = [row for row in found if (row["problem"], row["noise_db"], row["method"]) == key]
-        line: dict[str, Any] = {**dict(zip(("problem", "noise_db", "method"), key, strict=True)), "seeds": len(some)}
-        values = {name: [row[name] for row in some] for name in ("rotation_deg", "residual", "cpu_seconds")}
+        line: dict[str, Any] = {
+            **dict(zip(("problem", "noise_db", "method"), key, strict=True)),
+            "seeds": len(some),
+        }
+        values = {
+            name: [row[name] for row in some]
+            for name in ("rotation_deg", "residual", "cpu_seconds")
+        }
         beside = [(row, batch.get((row["problem"], row["noise_db"], row["seed"]))) for row in some]
         for name in ("residual", "cpu_seconds"):
             values[f"{name}_ratio"] = [row[name] / other[name] for row, other in beside if other]
-        line |= {name: (float(np.mean(each)), float(np.std(each))) for name, each in values.items() if each}
+        line |= {
+            name: (float(np.mean(each)), float(np.std(each)))
+            for name, each in values.items()
+            if each
+        }
         lines.append(line)
     return lines
 
@@ -136,9 +177,10 @@ def show(line: dict[str, Any]) -> None:
         return " +- ".join(f"{value:.{digits}f}" for value in line[name]) if name in line else "-"
 
     print(
-        f"{line['problem']:7s} {'clean' if noise is None else f'{noise:g} dB':6s} {line['method']:30s} "
-        f"{spread('rotation_deg', 2):>14s} deg  residual {spread('residual', 3)} ({spread('residual_ratio', 2)} x)  "
-        f"CPU {spread('cpu_seconds', 2)} s ({spread('cpu_seconds_ratio', 3)} x){theirs}",
+        f"{line['problem']:7s} {'clean' if noise is None else f'{noise:g} dB':6s}"
+        f" {line['method']:30s} {spread('rotation_deg', 2):>14s} deg  residual"
+        f" {spread('residual', 3)} ({spread('residual_ratio', 2)} x)  CPU"
+        f" {spread('cpu_seconds', 2)} s ({spread('cpu_seconds_ratio', 3)} x){theirs}",
         flush=True,
     )
 

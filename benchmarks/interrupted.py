@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""`kill -9` at random moments of a run, each followed by `--resume`: `python -m benchmarks.interrupted FILES`.
+"""`kill -9` at random moments of a run, each followed by `--resume`: `python -m
+benchmarks.interrupted FILES`.
 
-Every result must have the bits of the run that nothing interrupted, and at no time may there be a file under its final name
-that is not whole. The files are those of one run, so that all four are compared: poses, model, merged points, state.
+Every result must have the bits of the run that nothing interrupted, and at no time may there be a
+file under its final name that is not whole. The files are those of one run, so that all four are
+compared: poses, model, merged points, state.
 """
 
 import argparse
@@ -42,20 +44,26 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def main() -> None:
     """Print a line per kill."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
     with tempfile.TemporaryDirectory() as scratch:
-        whole = Path(scratch) / "out"  # the same name for every run: poses.json has paths from here to the inputs
+        # the same name for every run: poses.json has paths from here to the inputs
+        whole = Path(scratch) / "out"
         subprocess.run(command(arguments.files, whole), check=True)
         begun = time.perf_counter()
         subprocess.run(command(arguments.files, whole), check=True)
         seconds = time.perf_counter() - begun
         expected = contents(whole)
-        print(f"coframe {coframe.__version__}: {len(arguments.files)} clouds, a run takes {seconds:.1f} s")
+        print(
+            f"coframe {coframe.__version__}: {len(arguments.files)} clouds, a run takes"
+            f" {seconds:.1f} s"
+        )
         good = 0
         for _ in range(arguments.kills):
             folder = Path(scratch) / f"{rng.integers(10**9):09d}"
@@ -69,8 +77,14 @@ def main() -> None:
             subprocess.run(command(arguments.files, folder, "--resume"), check=True)
             same = contents(folder) == expected and not (folder / "checkpoint.db").exists()
             good += same and not partial
-            end = f"{'same bits' if same else 'OTHER RESULT'}, damaged: {', '.join(partial) or 'none'}"
-            print(f"killed after {moment:5.1f} s, resumed in {time.perf_counter() - begun:5.1f} s: {end}")
+            end = (
+                f"{'same bits' if same else 'OTHER RESULT'}, damaged:"
+                f" {', '.join(partial) or 'none'}"
+            )
+            print(
+                f"killed after {moment:5.1f} s, resumed in {time.perf_counter() - begun:5.1f} s:"
+                f" {end}"
+            )
         print(f"{good} of {arguments.kills} came to the same result")
     sys.exit(good != arguments.kills)
 

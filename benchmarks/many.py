@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Many clouds at once, all around a shape: time, memory and accuracy. `python -m benchmarks.many`."""
+"""Many clouds at once, all around a shape: time, memory and accuracy.
+
+`python -m benchmarks.many`.
+"""
 
 import argparse
 import json
@@ -13,27 +16,34 @@ import numpy as np
 
 import coframe
 from coframe import geometry
+from coframe.align.level import Level, Runner
+from coframe.align.schedule import Supply
+from coframe.api.register import FLOOR
+from coframe.compute.places import Here
 from coframe.data import simulate
 from coframe.evaluate import metrics
-from coframe.input.checks import Frames
-from coframe.align.level import Level, Runner
-from coframe.compute.places import Here
-from coframe.api.register import FLOOR
-from coframe.align.schedule import Supply
+from coframe.input.normalise import Frames
 from coframe.input.source import Loaded
 
 NOISE_DB = 45.0
 START_DEGREES, START_SHIFT = 2.0, 0.01
 
 
-def seconds_per_iteration(clouds: list[np.ndarray], poses: np.ndarray, options: coframe.Options, count: int = 4) -> float:
+def seconds_per_iteration(
+    clouds: list[np.ndarray], poses: np.ndarray, options: coframe.Options, count: int = 4
+) -> float:
     """Of the last level alone, on all threads: the median over a few iterations."""
     frames = Frames.of(clouds)
     rng = np.random.default_rng(0)
     place = Here(list(map(Loaded, clouds)), options.threads)
     inner = Supply(place, list(map(len, clouds)), frames).drawn(options.points, rng)
     stamps: list[float] = []
-    runner = Runner(FLOOR, rng, threads=options.threads, on_iteration=lambda step: stamps.append(time.perf_counter()))
+    runner = Runner(
+        FLOOR,
+        rng,
+        threads=options.threads,
+        on_iteration=lambda step: stamps.append(time.perf_counter()),
+    )
     level = Level(options.components, options.points, count + 1, maturing=0, tolerance=0.0)
     runner.fit(inner, frames.enter_poses(poses, np.zeros(3)), level)
     return float(np.median(np.diff(stamps)))
@@ -58,7 +68,10 @@ def main() -> None:
         nonlocal calls
         calls += 1
         if calls % 25 == 0:
-            print(f"  {calls} iterations of all phases, {time.perf_counter() - began:.0f} s", flush=True)
+            print(
+                f"  {calls} iterations of all phases, {time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
 
     baseline = peak_memory()
     began = time.perf_counter()
@@ -81,12 +94,23 @@ def main() -> None:
         "options": asdict(options),
         "version": coframe.__version__,
     }
-    print(f"total time          {total:.1f} s, {calls} iterations of all phases, {figures['status']}")
-    print(f"time per iteration  {figures['seconds_per_iteration']:.2f} s (last level, K = {figures['components']})")
-    print(f"peak memory         {peak / 2**20:.0f} MiB, {baseline / 2**20:.0f} MiB of it before the run")
+    print(
+        f"total time          {total:.1f} s, {calls} iterations of all phases, {figures['status']}"
+    )
+    print(
+        f"time per iteration  {figures['seconds_per_iteration']:.2f} s (last level, K ="
+        f" {figures['components']})"
+    )
+    print(
+        f"peak memory         {peak / 2**20:.0f} MiB, {baseline / 2**20:.0f} MiB of it before"
+        " the run"
+    )
     for when in ("before", "after"):
         error = figures[f"rotation_error_{when}"]
-        print(f"rotation error      {when:6s} mean {error['mean']:.4f} deg, largest {error['largest']:.4f} deg")
+        print(
+            f"rotation error      {when:6s} mean {error['mean']:.4f} deg, largest"
+            f" {error['largest']:.4f} deg"
+        )
     print(f"verdicts            {figures['verdicts']}")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(figures, indent=1))
@@ -94,17 +118,25 @@ def main() -> None:
 
 
 def spread(poses: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Rotation errors in degrees, each cloud against the average one: no single cloud is the reference."""
+    """Rotation errors in degrees, each cloud against the average one: no single cloud is the
+    reference.
+    """
     omega = geometry.log_rotation(geometry.rotation(poses @ geometry.inverse(truth)))
     common = geometry.pose(geometry.exp_rotation(omega.mean(0)), np.zeros(3))
     each = np.degrees(geometry.angle(geometry.rotation(poses @ geometry.inverse(common @ truth))))
     to_first = metrics.rotation_errors(poses, truth)
-    return {"mean": float(each.mean()), "largest": float(each.max()), "mean_to_first": float(to_first.mean())}
+    return {
+        "mean": float(each.mean()),
+        "largest": float(each.max()),
+        "mean_to_first": float(to_first.mean()),
+    }
 
 
 def peak_memory() -> int:
     """The largest resident size of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 if __name__ == "__main__":

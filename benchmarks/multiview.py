@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""coframe, Open3D and MeshLib on the same scans from the same starts, in one run: `make peers`, then `make bench`.
+"""coframe, Open3D and MeshLib on the same scans from the same starts, in one run: `make peers`,
+then `make bench`.
 
-The problems: the range scans of the Stanford bunny (10) and dragon (15), 3,000 random points of each, from starts turned by up
-to 8 degrees and moved by up to 4 mm along each axis. The time is that of the registration alone, with all it needs besides
-points and start poses (spacing, normals), on as many cores as it wishes; imports and compilation come before. It is the best of
-several rounds, in which the methods take turns so that a noisy moment hits them alike.
+The problems: the range scans of the Stanford bunny (10) and dragon (15), 3,000 random points of
+each, from starts turned by up to 8 degrees and moved by up to 4 mm along each axis. The time is
+that of the registration alone, with all it needs besides points and start poses (spacing, normals),
+on as many cores as it wishes; imports and compilation come before. It is the best of several
+rounds, in which the methods take turns so that a noisy moment hits them alike.
 
-The result is judged on the full scans, of which the methods saw about a tenth: rotation and translation against the published
-poses, relative to the first scan; and the residual, which needs no truth, the median distance of points to the surface of the
-other scans. Where a result has a smaller residual than the published poses, the angle between them is no longer an error.
+The result is judged on the full scans, of which the methods saw about a tenth: rotation and
+translation against the published poses, relative to the first scan; and the residual, which needs
+no truth, the median distance of points to the surface of the other scans. Where a result has a
+smaller residual than the published poses, the angle between them is no longer an error.
 """
 
 import argparse
@@ -36,11 +39,17 @@ ROOT = Path(__file__).resolve().parents[1]
 GATE = 0.002  # of the residual, in metres: what is farther apart is not the same surface
 OURS = "coframe"
 
-Method = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, float]]  # clouds, start -> poses, seconds
+# clouds, start -> poses, seconds
+Method = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, float]]
 
 
-def judge(surfaces: Sequence[metrics.Surface], poses: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
-    """The figures of one result. The first scan is the frame and does not count; lengths are in the unit of the scans."""
+def judge(
+    surfaces: Sequence[metrics.Surface], poses: np.ndarray, truth: np.ndarray
+) -> dict[str, float | None]:
+    """The figures of one result.
+
+    The first scan is the frame and does not count; lengths are in the unit of the scans.
+    """
     angles = metrics.rotation_errors(poses, truth)[1:]
     return {
         "rotation_deg": float(angles.mean()),
@@ -57,7 +66,9 @@ def ours(clouds: Sequence[np.ndarray], start: np.ndarray) -> tuple[np.ndarray, f
     return result.poses, time.perf_counter() - began
 
 
-def in_turns(methods: dict[str, Method], clouds: Sequence[np.ndarray], start: np.ndarray, rounds: int) -> dict[str, Any]:
+def in_turns(
+    methods: dict[str, Method], clouds: Sequence[np.ndarray], start: np.ndarray, rounds: int
+) -> dict[str, Any]:
     """The poses that each method finds in the first round, and its shortest time of all rounds."""
     poses: dict[str, np.ndarray] = {}
     seconds = dict.fromkeys(methods, np.inf)
@@ -69,14 +80,24 @@ def in_turns(methods: dict[str, Method], clouds: Sequence[np.ndarray], start: np
     return {name: (poses[name], seconds[name]) for name in methods}
 
 
-def compare(names: Sequence[str], methods: dict[str, Method], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run and judge everything; print and return a row for each problem, seed and method, and for the poses as published."""
+def compare(
+    names: Sequence[str], methods: dict[str, Method], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Run and judge everything; print and return a row for each problem, seed and method, and for
+    the poses as published.
+    """
     rows, warm = [], False
     for name in names:
         scans, truth = problems.scans(name)
         surfaces = [metrics.Surface.of(scan) for scan in scans]
         rows.append(
-            {"problem": name, "seed": None, "method": "published poses", **judge(surfaces, truth, truth), "seconds": None}
+            {
+                "problem": name,
+                "seed": None,
+                "method": "published poses",
+                **judge(surfaces, truth, truth),
+                "seconds": None,
+            }
         )
         show(rows[-1])
         for seed in options.seeds:
@@ -84,15 +105,21 @@ def compare(names: Sequence[str], methods: dict[str, Method], options: argparse.
             if not warm:
                 in_turns(methods, clouds, start, 1)
                 warm = True
-            for method, (poses, seconds) in in_turns(methods, clouds, start, options.rounds).items():
+            for method, (poses, seconds) in in_turns(
+                methods, clouds, start, options.rounds
+            ).items():
                 figures = judge(surfaces, poses, truth)
-                rows.append({"problem": name, "seed": seed, "method": method, **figures, "seconds": seconds})
+                rows.append(
+                    {"problem": name, "seed": seed, "method": method, **figures, "seconds": seconds}
+                )
                 show(rows[-1])
     return rows
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Over the seeds of each problem and method: the worst of the worst scans, the mean of all else."""
+    """Over the seeds of each problem and method: the worst of the worst scans, the mean of all
+    else.
+    """
     measured = [row for row in rows if row["seed"] is not None]
     out = []
     for name, method in dict.fromkeys((row["problem"], row["method"]) for row in measured):
@@ -100,7 +127,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         line: dict[str, Any] = {"problem": name, "seed": "all", "method": method}
         for key in ("rotation_deg", "worst_deg", "translation", "residual", "seconds"):
             values = [row[key] for row in some]
-            line[key] = None if None in values else float(np.max(values) if key == "worst_deg" else np.mean(values))
+            line[key] = (
+                None
+                if None in values
+                else float(np.max(values) if key == "worst_deg" else np.mean(values))
+            )
         out.append(line)
     return out
 
@@ -115,7 +146,8 @@ def show(row: dict[str, Any]) -> None:
         return f"{'-':>{width}}" if row[key] is None else f"{row[key] * scale:{width}.{digits}f}"
 
     print(
-        f"{row['problem']:8s} {'' if row['seed'] is None else row['seed']!s:>4s}  {row['method']:16s}"
+        f"{row['problem']:8s} {'' if row['seed'] is None else row['seed']!s:>4s} "
+        f" {row['method']:16s}"
         f"{number('rotation_deg', 14, 3)}{number('worst_deg', 10, 3)}{number('translation', 11, 3, 1e3)}"
         f"{number('residual', 14, 1, 1e6)}{number('seconds', 10, 2)}",
         flush=True,
@@ -132,39 +164,74 @@ def peers_python() -> Path:
 
 
 def machine() -> dict[str, Any]:
-    """What the times depend on. A load average well above 0 at the start means that others were using the cores."""
+    """What the times depend on.
+
+    A load average well above 0 at the start means that others were using the cores.
+    """
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
+        cpu = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu
+        )
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    return {"cores": os.cpu_count(), "cpu": cpu, "system": platform.platform(), "load_at_start": load}
+    return {
+        "cores": os.cpu_count(),
+        "cpu": cpu,
+        "system": platform.platform(),
+        "load_at_start": load,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the options, run, print the table, save the JSON."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.multiview", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.multiview",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--problems", nargs="+", choices=PUBLISHED, default=PUBLISHED)
-    parser.add_argument("--methods", nargs="+", choices=[OURS, *SETTINGS], default=[OURS, *SETTINGS])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--noise", type=float, metavar="DB", help="add noise, so many dB below the signal (25 is much)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each method runs; the shortest time counts")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="default: results/multiview.json, with the noise in its name"
+        "--methods", nargs="+", choices=[OURS, *SETTINGS], default=[OURS, *SETTINGS]
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument(
+        "--noise",
+        type=float,
+        metavar="DB",
+        help="add noise, so many dB below the signal (25 is much)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often each method runs; the shortest time counts"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="default: results/multiview.json, with the noise in its name",
     )
     options = parser.parse_args(arguments)
     suffix = "" if options.noise is None else f"-{options.noise:g}dB"
     output = options.output or ROOT / "results" / f"multiview{suffix}.json"
 
-    settings = {name: SETTINGS[name]["clean" if options.noise is None else "noisy"] for name in SETTINGS}
+    settings = {
+        name: SETTINGS[name]["clean" if options.noise is None else "noisy"] for name in SETTINGS
+    }
     report: dict[str, Any] = {
-        "options": {**vars(options), "output": str(output), "points": POINTS, "degrees": DEGREES, "shift": SHIFT, "gate": GATE},
+        "options": {
+            **vars(options),
+            "output": str(output),
+            "points": POINTS,
+            "degrees": DEGREES,
+            "shift": SHIFT,
+            "gate": GATE,
+        },
         "settings": {name: settings[name] for name in options.methods if name in settings},
         "machine": machine(),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("coframe", "numpy", "scipy", "numba")},
+        "versions": (
+            {"python": platform.python_version()}
+            | {name: version(name) for name in ("coframe", "numpy", "scipy", "numba")}
+        ),
     }
     with ExitStack() as stack:
         methods: dict[str, Method] = {}
@@ -179,9 +246,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             methods[name] = partial(peer.register, settings=settings[name])
             report["versions"][name] = peer.version
         about = report["machine"]
-        print(f"\n{about['cpu']}, {about['cores']} cores, load {about['load_at_start']} at the start")
         print(
-            f"{'clean scans' if options.noise is None else f'noise at {options.noise:g} dB'}, best time of {options.rounds}\n"
+            f"\n{about['cpu']}, {about['cores']} cores, load {about['load_at_start']} at the start"
+        )
+        print(
+            f"{'clean scans' if options.noise is None else f'noise at {options.noise:g} dB'}, best"
+            f" time of {options.rounds}\n"
         )
         print(HEAD)
         report["rows"] = compare(options.problems, methods, options)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What each option of `register` changes: one at a time, on the full scans of the Stanford bunny, from starts 8 degrees off.
+"""What each option of `register` changes: one at a time, on the full scans of the Stanford bunny,
+from starts 8 degrees off.
 
 `python -m benchmarks.options` prints mean and worst rotation against the published
-poses, the held-out residual of `benchmarks.multiview`, and the time beside that of the defaults in the same run.
+poses, the held-out residual of `benchmarks.multiview`, and the time beside that of the defaults in
+the same run.
 """
 
 import argparse
@@ -37,7 +39,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     scans, truth = problems.scans("bunny")
-    surfaces, (scans, start) = [metrics.Surface.of(scan) for scan in scans], problems.disturbed(scans, truth, 0, points=None)
+    surfaces, (scans, start) = (
+        [metrics.Surface.of(scan) for scan in scans],
+        problems.disturbed(scans, truth, 0, points=None),
+    )
     coframe.register(scans[:2], start[:2])  # compiles
     base = None
     for change in CHANGES:
@@ -51,7 +56,9 @@ def main() -> None:
         label = ", ".join(f"{name} {value:g}" for name, value in change.items()) or "defaults"
         angles = f"{figures['rotation_deg']:.3f} deg, worst {figures['worst_deg']:.3f}"
         print(
-            f"{label:>16}: {angles}, residual {1e6 * (figures['residual'] or 0):.1f} um, {min(times) / base:.2f} x", flush=True
+            f"{label:>16}: {angles}, residual {1e6 * (figures['residual'] or 0):.1f} um,"
+            f" {min(times) / base:.2f} x",
+            flush=True,
         )
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Clouds larger than memory: files are made, registered by the command line with a budget, and the peak is measured.
+"""Clouds larger than memory: files are made, registered by the command line with a budget, and the
+peak is measured.
 
-The peak is that of the process itself and, beside it, of the process with those that it started, sampled. A subset that fits
-is registered both ways, and the two results are compared byte by byte.
+The peak is that of the process itself and, beside it, of the process with those that it started,
+sampled. A subset that fits is registered both ways, and the two results are compared byte by byte.
 """
 
 import argparse
@@ -27,23 +28,34 @@ JITTER = 1e-3  # of the extent: points are drawn around those of a smaller scan
 
 
 def make(folder: Path, clouds: int, points: int, rng: np.random.Generator) -> list[Path]:
-    """Scans of one body in binary PLY, float coordinates, each in a frame that is off by some degrees."""
-    scene = simulate.scene(clouds, 20_000, degrees=360 * (clouds - 1) / clouds, noise_db=45.0, rng=rng)
+    """Scans of one body in binary PLY, float coordinates, each in a frame that is off by some
+    degrees.
+    """
+    scene = simulate.scene(
+        clouds, 20_000, degrees=360 * (clouds - 1) / clouds, noise_db=45.0, rng=rng
+    )
     paths = []
     for j, cloud in enumerate(scene.clouds):
         paths.append(folder / f"scan{j:03d}.ply")
         with paths[-1].open("wb") as file:
             properties = "".join(f"property float {axis}\n" for axis in "xyz")
-            file.write(f"ply\nformat binary_little_endian 1.0\nelement vertex {points}\n{properties}end_header\n".encode())
+            file.write(
+                "ply\nformat binary_little_endian 1.0\nelement vertex"
+                f" {points}\n{properties}end_header\n".encode()
+            )
             for begin in range(0, points, BLOCK):
                 count = min(BLOCK, points - begin)
-                block = cloud[rng.integers(0, len(cloud), count)] + rng.normal(0, JITTER, (count, 3))
+                block = cloud[rng.integers(0, len(cloud), count)] + rng.normal(
+                    0, JITTER, (count, 3)
+                )
                 block.astype("<f4").tofile(file)
     return paths
 
 
 def run(arguments: list[str]) -> dict[str, float]:
-    """The command line as a process: seconds, its peak, and the peak of it and its children together, in MB."""
+    """The command line as a process: seconds, its peak, and the peak of it and its children
+    together, in MB.
+    """
     began, peaks = time.perf_counter(), [0.0, 0.0]
     process = subprocess.Popen([sys.executable, "-m", "coframe", *arguments])
     ended = threading.Event()
@@ -52,7 +64,9 @@ def run(arguments: list[str]) -> dict[str, float]:
         whole = psutil.Process(process.pid)
         while not ended.wait(0.02):
             with contextlib.suppress(psutil.Error):
-                family = [each.memory_info().rss for each in (whole, *whole.children(recursive=True))]
+                family = [
+                    each.memory_info().rss for each in (whole, *whole.children(recursive=True))
+                ]
                 peaks[1] = max(peaks[1], sum(family) / 1e6)
 
     watcher = threading.Thread(target=watch)
@@ -72,12 +86,26 @@ def main() -> None:
     parser.add_argument("--clouds", type=int, default=10)
     parser.add_argument("--points", type=int, default=5_000_000, help="of each cloud")
     parser.add_argument("--memory", default="1GB")
-    parser.add_argument("--subset", type=int, default=300_000, help="points of each cloud that are registered both ways")
-    parser.add_argument("--scratch", type=Path, default=None, help="folder for the files; they are removed in the end")
+    parser.add_argument(
+        "--subset",
+        type=int,
+        default=300_000,
+        help="points of each cloud that are registered both ways",
+    )
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=None,
+        help="folder for the files; they are removed in the end",
+    )
     parser.add_argument("--output", type=Path, default=Path("results/outofcore.json"))
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="outofcore-", dir=arguments.scratch))
-    found: dict[str, object] = {"clouds": arguments.clouds, "points": arguments.points, "memory": arguments.memory}
+    found: dict[str, object] = {
+        "clouds": arguments.clouds,
+        "points": arguments.points,
+        "memory": arguments.memory,
+    }
     try:
         small, large = folder / "small", folder / "large"
         small.mkdir()
@@ -86,15 +114,29 @@ def main() -> None:
         common = ["--no-report"]
         found["small_whole"] = run(["register", str(small), "-o", str(folder / "whole"), *common])
         found["small_blocks"] = run(
-            ["register", str(small), "-o", str(folder / "blocks"), "--memory", arguments.memory, *common]
+            [
+                "register",
+                str(small),
+                "-o",
+                str(folder / "blocks"),
+                "--memory",
+                arguments.memory,
+                *common,
+            ]
         )
         for name in ("merged.ply", "model.ply"):
-            assert (folder / "whole" / name).read_bytes() == (folder / "blocks" / name).read_bytes(), name
+            assert (folder / "whole" / name).read_bytes() == (
+                folder / "blocks" / name
+            ).read_bytes(), name
         found["same_bytes"] = True
         print(json.dumps(found, indent=1), flush=True)
         make(large, arguments.clouds, arguments.points, np.random.default_rng(0))
-        found["large"] = run(["register", str(large), "-o", str(folder / "out"), "--memory", arguments.memory])
-        found["scratch_left"] = [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")]
+        found["large"] = run(
+            ["register", str(large), "-o", str(folder / "out"), "--memory", arguments.memory]
+        )
+        found["scratch_left"] = [
+            path.name for path in (folder / "out").iterdir() if path.name.startswith(".")
+        ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(found, indent=1))

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The peers of `benchmarks.multiview`. They run in an environment of their own (`make peers`), where coframe is not installed.
+"""The peers of `benchmarks.multiview`. They run in an environment of their own (`make peers`),
+where coframe is not installed.
 
-Run as a script, `peers.py NAME` serves one peer until its input ends, so that loading it is paid for once and never timed.
-One JSON object a line: it says `{"version": ...}` first, then answers each `{"clouds": ..., "start": ..., "settings": ...}`
-with `{"poses": ..., "seconds": ...}`. Whatever goes wrong is an `{"error": sentence}`.
+Run as a script, `peers.py NAME` serves one peer until its input ends, so that loading it is paid
+for once and never timed. One JSON object a line: it says `{"version": ...}` first, then answers
+each `{"clouds": ..., "start": ..., "settings": ...}` with `{"poses": ..., "seconds": ...}`.
+Whatever goes wrong is an `{"error": sentence}`.
 
-What a peer needs its user to choose is in `SETTINGS`, for clean scans and for noisy ones. About thirty combinations a peer were
-tried on the very problems of the benchmark, with the truth at hand, and these came out best on balance; coframe is given none.
-Lengths are multiples of the point spacing: the median distance from a point to its nearest neighbour.
+What a peer needs its user to choose is in `SETTINGS`, for clean scans and for noisy ones. About
+thirty combinations a peer were tried on the very problems of the benchmark, with the truth at hand,
+and these came out best on balance; coframe is given none. Lengths are multiples of the point
+spacing: the median distance from a point to its nearest neighbour.
 """
 
 import json
@@ -35,7 +38,8 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 SYSTEM_LIBRARIES = "libusb-1.0-0 libgl1 libx11-6 libgomp1"
 
-# Pairs that share less than this at the start are not tried: on clean scans the poses stay the same, in two thirds of the time.
+# Pairs that share less than this at the start are not tried: on clean scans the poses stay the
+# same, in two thirds of the time.
 WORTH_TRYING = 0.02
 
 
@@ -48,10 +52,12 @@ def open3d(
     normal_radius: float,
     least_overlap: float,
 ) -> list[np.ndarray]:
-    """Every pair by point-to-plane ICP from the start, coarse gate then fine; then one pose graph over the pairs.
+    """Every pair by point-to-plane ICP from the start, coarse gate then fine; then one pose graph
+    over the pairs.
 
-    Its certain edges are the maximum spanning tree of overlap. The other pairs are loop closures, which the optimiser may
-    reject, and only those that share `least_overlap` of their points take part.
+    Its certain edges are the maximum spanning tree of overlap. The other pairs are loop closures,
+    which the optimiser may reject, and only those that share `least_overlap` of their points take
+    part.
     """
     import open3d as o3d
     from scipy.sparse.csgraph import minimum_spanning_tree
@@ -62,23 +68,32 @@ def open3d(
     scans = [o3d.geometry.PointCloud(o3d.utility.Vector3dVector(cloud)) for cloud in clouds]
     spacing = np.median([np.median(scan.compute_nearest_neighbor_distance()) for scan in scans])
     for scan in scans:
-        scan.estimate_normals(o3d.geometry.KDTreeSearchParamHybrid(radius=normal_radius * spacing, max_nn=30))
+        scan.estimate_normals(
+            o3d.geometry.KDTreeSearchParamHybrid(radius=normal_radius * spacing, max_nn=30)
+        )
 
     overlap, pairs = np.zeros((M, M)), {}
     patient = icp.ICPConvergenceCriteria(max_iteration=60)
     for a in range(M):
         for b in range(a + 1, M):
             motion = np.linalg.inv(start[b]) @ start[a]
-            if icp.evaluate_registration(scans[a], scans[b], gates[0] * spacing, motion).fitness < WORTH_TRYING:
+            if (
+                icp.evaluate_registration(scans[a], scans[b], gates[0] * spacing, motion).fitness
+                < WORTH_TRYING
+            ):
                 continue
             for gate in gates:
                 loss = icp.TukeyLoss(k=gate * spacing) if robust else icp.L2Loss()
                 plane = icp.TransformationEstimationPointToPlane(loss)
-                found = icp.registration_icp(scans[a], scans[b], gate * spacing, motion, plane, patient)
+                found = icp.registration_icp(
+                    scans[a], scans[b], gate * spacing, motion, plane, patient
+                )
                 motion = found.transformation
             fewer = min(len(clouds[a]), len(clouds[b]))
             overlap[a, b] = len(found.correspondence_set) / fewer
-            information = icp.get_information_matrix_from_point_clouds(scans[a], scans[b], gates[-1] * spacing, motion)
+            information = icp.get_information_matrix_from_point_clouds(
+                scans[a], scans[b], gates[-1] * spacing, motion
+            )
             pairs[a, b] = motion, information
 
     tree = minimum_spanning_tree(-overlap).toarray() != 0
@@ -88,23 +103,31 @@ def open3d(
     graph.nodes.extend([icp.PoseGraphNode(pose) for pose in start])
     for (a, b), (motion, information) in pairs.items():
         if tree[a, b] or overlap[a, b] >= least_overlap:
-            graph.edges.append(icp.PoseGraphEdge(a, b, motion, information, uncertain=not tree[a, b]))
+            graph.edges.append(
+                icp.PoseGraphEdge(a, b, motion, information, uncertain=not tree[a, b])
+            )
     icp.global_optimization(
         graph,
         icp.GlobalOptimizationLevenbergMarquardt(),
         icp.GlobalOptimizationConvergenceCriteria(),
         icp.GlobalOptimizationOption(
-            max_correspondence_distance=gates[-1] * spacing, edge_prune_threshold=0.25, reference_node=0
+            max_correspondence_distance=gates[-1] * spacing,
+            edge_prune_threshold=0.25,
+            reference_node=0,
         ),
     )
     return [np.asarray(node.pose) for node in graph.nodes]
 
 
-def open3d_global(clouds: Sequence[np.ndarray], start: np.ndarray, *, voxel: float) -> list[np.ndarray]:
-    """From nothing: FPFH and RANSAC for all pairs, point-to-plane ICP for each, then one pose graph. `start` is not used.
+def open3d_global(
+    clouds: Sequence[np.ndarray], start: np.ndarray, *, voxel: float
+) -> list[np.ndarray]:
+    """From nothing: FPFH and RANSAC for all pairs, point-to-plane ICP for each, then one pose
+    graph. `start` is not used.
 
-    The parameters are those of Open3D's tutorials on global and multiway registration, as multiples of the voxel. Certain edges
-    are the maximum spanning tree of overlap, the others are loop closures that the optimiser may reject.
+    The parameters are those of Open3D's tutorials on global and multiway registration, as multiples
+    of the voxel. Certain edges are the maximum spanning tree of overlap, the others are loop
+    closures that the optimiser may reject.
     """
     import open3d as o3d
     from scipy.sparse.csgraph import minimum_spanning_tree
@@ -143,8 +166,12 @@ def open3d_global(clouds: Sequence[np.ndarray], start: np.ndarray, *, voxel: flo
             )
             plane = icp.TransformationEstimationPointToPlane()
             fine = icp.registration_icp(scans[a], scans[b], voxel, coarse.transformation, plane)
-            overlap[a, b] = len(fine.correspondence_set) / min(len(scans[a].points), len(scans[b].points))
-            information = icp.get_information_matrix_from_point_clouds(scans[a], scans[b], voxel, fine.transformation)
+            overlap[a, b] = len(fine.correspondence_set) / min(
+                len(scans[a].points), len(scans[b].points)
+            )
+            information = icp.get_information_matrix_from_point_clouds(
+                scans[a], scans[b], voxel, fine.transformation
+            )
             pairs[a, b] = fine.transformation, information
 
     tree = minimum_spanning_tree(-overlap).toarray() != 0
@@ -164,12 +191,16 @@ def open3d_global(clouds: Sequence[np.ndarray], start: np.ndarray, *, voxel: flo
     graph.nodes.extend([icp.PoseGraphNode(pose) for pose in poses])
     for (a, b), (motion, information) in pairs.items():
         if tree[a, b] or overlap[a, b] >= 0.3:
-            graph.edges.append(icp.PoseGraphEdge(a, b, motion, information, uncertain=not tree[a, b]))
+            graph.edges.append(
+                icp.PoseGraphEdge(a, b, motion, information, uncertain=not tree[a, b])
+            )
     icp.global_optimization(
         graph,
         icp.GlobalOptimizationLevenbergMarquardt(),
         icp.GlobalOptimizationConvergenceCriteria(),
-        icp.GlobalOptimizationOption(max_correspondence_distance=voxel, edge_prune_threshold=0.25, reference_node=0),
+        icp.GlobalOptimizationOption(
+            max_correspondence_distance=voxel, edge_prune_threshold=0.25, reference_node=0
+        ),
     )
     return [np.asarray(node.pose) for node in graph.nodes]
 
@@ -179,8 +210,9 @@ def meshlib(
 ) -> list[np.ndarray]:
     """MultiwayICP on all points (no voxels), once for each gate.
 
-    It drops neighbours whose normals disagree, so the normals must know in from out: they are turned to where the scanner
-    stood, on the z axis of each scan. Turned away from the scan's centroid instead, it loses scans that it keeps this way.
+    It drops neighbours whose normals disagree, so the normals must know in from out: they are
+    turned to where the scanner stood, on the z axis of each scan. Turned away from the scan's
+    centroid instead, it loses scans that it keeps this way.
     """
     from meshlib import mrmeshnumpy, mrmeshpy
     from scipy.spatial import cKDTree
@@ -192,7 +224,9 @@ def meshlib(
     kept, moved = [], mrmeshpy.Vector_MeshOrPointsXf_ObjId()
     for cloud, pose in zip(clouds, start, strict=True):
         bare = mrmeshnumpy.pointCloudFromPoints(cloud)
-        normals = mrmeshnumpy.toNumpyArray(mrmeshpy.makeUnorientedNormals(bare, float(normal_radius * spacing)))
+        normals = mrmeshnumpy.toNumpyArray(
+            mrmeshpy.makeUnorientedNormals(bare, float(normal_radius * spacing))
+        )
         normals[normals[:, 2] < 0] *= -1
         scan = mrmeshnumpy.pointCloudFromPoints(cloud, normals)
         kept.append(scan)  # MeshLib refers to it without owning it
@@ -234,7 +268,9 @@ class Peer:
 
     def __init__(self, name: str, python: Path) -> None:
         self.name = name
-        self._process = subprocess.Popen([python, __file__, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [python, __file__, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         try:
             self.version: str = self._answer()["version"]
         except BaseException:
@@ -249,10 +285,16 @@ class Peer:
         self._process.stdin.close()
         self._process.wait()
 
-    def register(self, clouds: Sequence[np.ndarray], start: np.ndarray, settings: dict[str, Any]) -> tuple[np.ndarray, float]:
+    def register(
+        self, clouds: Sequence[np.ndarray], start: np.ndarray, settings: dict[str, Any]
+    ) -> tuple[np.ndarray, float]:
         """The poses (M, 4, 4), and the seconds that the peer itself took for them."""
         assert self._process.stdin is not None
-        request = {"clouds": [cloud.tolist() for cloud in clouds], "start": np.asarray(start).tolist(), "settings": settings}
+        request = {
+            "clouds": [cloud.tolist() for cloud in clouds],
+            "start": np.asarray(start).tolist(),
+            "settings": settings,
+        }
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._answer()
         return np.array(answer["poses"]), float(answer["seconds"])
@@ -260,7 +302,11 @@ class Peer:
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"it stopped with exit code {self._process.wait()}"}
+        answer = (
+            json.loads(line)
+            if line
+            else {"error": f"it stopped with exit code {self._process.wait()}"}
+        )
         if "error" in answer:
             raise RuntimeError(f"{self.name}: {answer['error']}")
         return answer

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Problems with known answers: real and virtual scans, random points of each, and starts that are off by a known measure."""
+"""Problems with known answers: real and virtual scans, random points of each, and starts that are
+off by a known measure.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -11,8 +13,17 @@ from coframe import geometry
 from coframe.data import datasets
 
 PUBLISHED = ("bunny", "dragon")  # range scans in metres, with poses that are good to half a degree
-EXACT = ("armadillo", "lucy")  # virtual depth scans of bodies whose longest side is 1, with true poses
-POINTS, DEGREES, SHIFT = 3000, 8.0, 0.004  # points a scan; how far starts are off, in degrees and metres
+# virtual depth scans of bodies whose longest side is 1, with true poses
+EXACT = (
+    "armadillo",
+    "lucy",
+)
+# points a scan; how far starts are off, in degrees and metres
+POINTS, DEGREES, SHIFT = (
+    3000,
+    8.0,
+    0.004,
+)
 
 Scans = tuple[list[np.ndarray], np.ndarray]  # (N_j, 3) and (M, 4, 4)
 
@@ -24,7 +35,9 @@ def scans(name: str) -> Scans:
             found = datasets.load(name)
             return found.clouds(), np.array(found.poses)
         with np.load(datasets.root() / "exact" / f"{name}.npz") as file:
-            return [file[key].astype(float) for key in sorted(file) if key.startswith("scan_")], file["poses"]
+            return [
+                file[key].astype(float) for key in sorted(file) if key.startswith("scan_")
+            ], file["poses"]
     except (coframe.InputError, FileNotFoundError) as error:
         sys.exit(str(error))
 
@@ -39,18 +52,28 @@ def disturbed(
     shift: float = SHIFT,
     noise_db: float | None = None,
 ) -> Scans:
-    """Random points of every scan (None: all of them), and the true poses, all but the first turned and moved by up to so much.
+    """Random points of every scan (None: all of them), and the true poses, all but the first turned
+    and moved by up to so much.
 
-    noise_db: Gaussian noise, so many dB below the mean variance of the scan's coordinates. None: no noise.
+    noise_db: Gaussian noise, so many dB below the mean variance of the scan's coordinates. None: no
+    noise.
     """
     rng = np.random.default_rng(seed)
     clouds, start = [], truth.copy()
     for j, scan in enumerate(scans):
-        cloud = scan if points is None else scan[rng.choice(len(scan), min(points, len(scan)), replace=False)]
+        cloud = (
+            scan
+            if points is None
+            else scan[rng.choice(len(scan), min(points, len(scan)), replace=False)]
+        )
         if noise_db is not None:
-            cloud = cloud + rng.normal(size=cloud.shape) * np.sqrt(cloud.var(0).mean() / 10 ** (noise_db / 10))
+            cloud = cloud + rng.normal(size=cloud.shape) * np.sqrt(
+                cloud.var(0).mean() / 10 ** (noise_db / 10)
+            )
         clouds.append(cloud.astype(np.float32).astype(float))  # as the usual files would hold it
-        disturbance = geometry.pose(geometry.random_rotation(rng, 3, degrees), rng.uniform(-shift, shift, 3))
+        disturbance = geometry.pose(
+            geometry.random_rotation(rng, 3, degrees), rng.uniform(-shift, shift, 3)
+        )
         if j > 0:
             start[j] = disturbance @ truth[j]
     return clouds, start

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""A depth sequence: `coframe.track`, a plain small_gicp odometry and the paper's scheme on the same frames, in one run.
+"""A depth sequence: `coframe.track`, a plain small_gicp odometry and the paper's scheme on the same
+frames, in one run.
 
-    pip install small_gicp; python -m benchmarks.sequence [FOLDER] [--published 1] [--skip breaks memory]
+    pip install small_gicp; python -m benchmarks.sequence [FOLDER] [--published 1] [--skip breaks
+    memory]
 
-The odometry is what a user would write today: every fourth pixel, voxels of 3 cm, each frame against a growing Gaussian voxel
-map of 5 cm, started with a constant velocity. The two take turns; the time is that of the whole run, images read included, the
-best of the rounds. ATE and RPE follow Sturm et al. (2012): poses matched by time, rigid alignment, all frames. Then the
-sequence is broken in several places, by 20 blank frames or 30 missing ones, and goes forth and back several times for the
-memory, of which docs/images/memory.svg is the picture. `--published N` runs the paper's scheme with N times fewer points and
-components than it has (1: as published, which takes an hour; 0: not at all).
+The odometry is what a user would write today: every fourth pixel, voxels of 3 cm, each frame
+against a growing Gaussian voxel map of 5 cm, started with a constant velocity. The two take turns;
+the time is that of the whole run, images read included, the best of the rounds. ATE and RPE follow
+Sturm et al. (2012): poses matched by time, rigid alignment, all frames. Then the sequence is broken
+in several places, by 20 blank frames or 30 missing ones, and goes forth and back several times for
+the memory, of which docs/images/memory.svg is the picture. `--published N` runs the paper's scheme
+with N times fewer points and components than it has (1: as published, which takes an hour; 0: not
+at all).
 """
 
 import argparse
@@ -25,11 +29,14 @@ import numpy as np
 
 import coframe
 from benchmarks.multiview import ROOT, machine
+from coframe.evaluate import trajectory_errors
 from coframe.io import trajectory
 from coframe.io.frames import FAR, NEAR, Frames
 from coframe.io.trajectory import Trajectory
 
-DATA = Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data") / "tum_freiburg1_desk"
+DATA = (
+    Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data") / "tum_freiburg1_desk"
+)
 VOXEL, MAP, GATE = 0.03, 0.05, 0.1  # m, of the odometry
 PLACES = (50, 150, 300, 450)  # where the sequence is broken
 BLANK, JUMP = 20, 30  # frames
@@ -48,7 +55,11 @@ def odometry(frames: Frames) -> Trajectory:
         )
         if i:
             found = small_gicp.align(
-                grid, points, init_T_target_source=pose @ motion, max_correspondence_distance=GATE, num_threads=2
+                grid,
+                points,
+                init_T_target_source=pose @ motion,
+                max_correspondence_distance=GATE,
+                num_threads=2,
             )
             motion, pose = np.linalg.inv(pose) @ found.T_target_source, found.T_target_source
         grid.insert(points, pose)
@@ -66,7 +77,8 @@ def published(folder: Path, count: int, factor: int) -> Trajectory:
         back_components=whole.back_components // factor,
     )
     return coframe.track_published(
-        first(coframe.open_frames(folder, intrinsics=camera(folder), step=1), count), options=options
+        first(coframe.open_frames(folder, intrinsics=camera(folder), step=1), count),
+        options=options,
     )
 
 
@@ -76,9 +88,9 @@ def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]
     path = run()
     seconds = time.perf_counter() - began
     found = path.found() if isinstance(path, coframe.Tracked) else path
-    shift, turn = trajectory.relative_errors(found, truth, seconds=1.0)
+    shift, turn = trajectory_errors.relative_errors(found, truth, seconds=1.0)
     return {
-        "ate_rmse": trajectory.absolute_errors(found, truth).rmse,
+        "ate_rmse": trajectory_errors.absolute_errors(found, truth).rmse,
         "rpe_1s": shift.rmse,
         "rpe_1s_deg": turn.rmse,
         "frames_per_second": len(path) / seconds,
@@ -89,7 +101,9 @@ def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]
 
 
 def broken(frames: Frames, truth: Trajectory, kind: str, at: int, seed: int = 0) -> dict[str, Any]:
-    """The sequence up to a break and a while after it: which frames are lost, and is it found again in the right place?"""
+    """The sequence up to a break and a while after it: which frames are lost, and is it found again
+    in the right place?
+    """
     count = BLANK if kind == "blank" else JUMP
     end = min(at + count + AFTER, len(frames))
     kept = [*range(at), *range(at + count, end)] if kind == "jump" else list(range(end))
@@ -97,12 +111,16 @@ def broken(frames: Frames, truth: Trajectory, kind: str, at: int, seed: int = 0)
     def read(i: int) -> Any:
         frame = frames[kept[i]]
         hidden = kind == "blank" and at <= kept[i] < at + count
-        return replace(frame, points=frame.points[:0], weights=frame.weights[:0]) if hidden else frame
+        return (
+            replace(frame, points=frame.points[:0], weights=frame.weights[:0]) if hidden else frame
+        )
 
     said: list[bool] = []
     part = Frames(tuple(frames.names[i] for i in kept), frames.times[kept], read)
-    result = coframe.track(part, options=coframe.TrackOptions(seed=seed), on_frame=lambda step: said.append(step.lost))
-    errors = trajectory.absolute_errors(result.found(), truth)
+    result = coframe.track(
+        part, options=coframe.TrackOptions(seed=seed), on_frame=lambda step: said.append(step.lost)
+    )
+    errors = trajectory_errors.absolute_errors(result.found(), truth)
     return {
         "kind": kind,
         "at": at,
@@ -119,7 +137,11 @@ def memory(frames: Frames, passes: int, seed: int = 0) -> list[tuple[int, float]
     N = len(frames)
     order = [i if turn % 2 == 0 else N - 1 - i for turn in range(passes) for i in range(N)]
     times = np.arange(len(order)) / 30
-    there = Frames(tuple(frames.names[i] for i in order), times, lambda i: replace(frames[order[i]], time=float(times[i])))
+    there = Frames(
+        tuple(frames.names[i] for i in order),
+        times,
+        lambda i: replace(frames[order[i]], time=float(times[i])),
+    )
     held: list[tuple[int, float]] = []
 
     def watch(step: Any) -> None:
@@ -143,7 +165,10 @@ def picture(held: Sequence[tuple[int, float]], path: Path) -> None:
     width, height, left, low = 640, 240, 60, 40
     frames, mib = np.array(held).T
     top = float(np.ceil(mib.max() * 1.15 / 50) * 50)
-    x, y = left + (width - left - 12) * frames / frames.max(), height - low - (height - low - 12) * mib / top
+    x, y = (
+        left + (width - left - 12) * frames / frames.max(),
+        height - low - (height - low - 12) * mib / top,
+    )
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     marks = "".join(
         f'<line x1="{left}" x2="{width - 12}" y1="{h:.1f}" y2="{h:.1f}" stroke="#ccc"/>'
@@ -152,18 +177,20 @@ def picture(held: Sequence[tuple[int, float]], path: Path) -> None:
         for h in [height - low - (height - low - 12) * value / top]
     )
     ends = "".join(
-        f'<text x="{left + (width - left - 12) * value / frames.max():.1f}" y="{height - low + 16}" text-anchor="middle">'
-        f"{value:.0f}</text>"
+        f'<text x="{left + (width - left - 12) * value / frames.max():.1f}" y="{height - low + 16}"'
+        f' text-anchor="middle">{value:.0f}</text>'
         for value in np.linspace(0, frames.max(), 6)
     )
     titles = (
-        f'<text x="{(left + width) / 2}" y="{height - 6}" text-anchor="middle">frame</text>'
-        f'<text transform="translate(14 {height / 2}) rotate(-90)" text-anchor="middle">memory [MiB]</text>'
+        f'<text x="{(left + width) / 2}" y="{height - 6}" text-anchor="middle">frame</text><text'
+        f' transform="translate(14 {height / 2}) rotate(-90)" text-anchor="middle">memory'
+        " [MiB]</text>"
     )
     path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" '
-        f'fill="#444"><rect width="{width}" height="{height}" fill="#fff"/>{marks}{ends}{titles}'
-        f'<polyline points="{line}" fill="none" stroke="#0b66b0" stroke-width="1.8"/></svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        f' font-family="sans-serif" font-size="11" fill="#444"><rect width="{width}"'
+        f' height="{height}" fill="#fff"/>{marks}{ends}{titles}<polyline points="{line}"'
+        ' fill="none" stroke="#0b66b0" stroke-width="1.8"/></svg>\n'
     )
 
 
@@ -182,15 +209,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--frames", type=int, default=10**9, help="only so many frames")
-    parser.add_argument("--published", type=int, default=4, metavar="N", help="the paper's scheme, N times thinner; 0: not")
+    parser.add_argument(
+        "--published",
+        type=int,
+        default=4,
+        metavar="N",
+        help="the paper's scheme, N times thinner; 0: not",
+    )
     parser.add_argument("--passes", type=int, default=4, help="times forth or back for the memory")
     parser.add_argument("--skip", nargs="*", choices=["peer", "breaks", "memory"], default=[])
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "sequence.json")
     options = parser.parse_args(arguments)
     truth = trajectory.read_tum(options.folder / "groundtruth.txt")
-    frames = first(coframe.open_frames(options.folder, intrinsics=camera(options.folder)), options.frames)
+    frames = first(
+        coframe.open_frames(options.folder, intrinsics=camera(options.folder)), options.frames
+    )
     coframe.track(first(frames, 12))  # compilation comes before
-    print(f"{len(frames)} frames; {machine()['cpu']}, load {machine()['load_at_start']} at the start, range {NEAR} to {FAR} m")
+    print(
+        f"{len(frames)} frames; {machine()['cpu']}, load {machine()['load_at_start']} at the start,"
+        f" range {NEAR} to {FAR} m"
+    )
     report: dict[str, Any] = {"folder": str(options.folder), "machine": machine(), "rows": []}
 
     def keep() -> None:
@@ -210,10 +248,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in report["rows"]:
         fastest[row["method"]] = max(fastest[row["method"]], row["frames_per_second"])
     if len(fastest) == 2:
-        print(f"coframe has {fastest['coframe'] / fastest['small_gicp']:.2f} x the frames per second of small_gicp")
+        print(
+            f"coframe has {fastest['coframe'] / fastest['small_gicp']:.2f} x the frames per second"
+            " of small_gicp"
+        )
     if options.published:
         row = measured(lambda: published(options.folder, len(frames), options.published), truth)
-        report["rows"].append({"method": f"published, 1/{options.published} of the points and components", **row})
+        report["rows"].append(
+            {"method": f"published, 1/{options.published} of the points and components", **row}
+        )
         show(report["rows"][-1])
         keep()
     if "breaks" not in options.skip:
@@ -229,15 +272,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         picture(held, PICTURE)
         after = [mib for index, mib in held if index >= 200]
         if after:
-            print(f"memory after 200 frames {after[0]:.0f} MiB, at the end ({held[-1][0]} frames) {after[-1]:.0f} MiB")
+            print(
+                f"memory after 200 frames {after[0]:.0f} MiB, at the end ({held[-1][0]} frames)"
+                f" {after[-1]:.0f} MiB"
+            )
     keep()
 
 
 def show(row: dict[str, Any]) -> None:
     lost = "" if row["lost"] is None else f", {row['lost']} lost"
     print(
-        f"{row['method']:11s} ATE {row['ate_rmse']:.4f} m, RPE {row['rpe_1s']:.4f} m and {row['rpe_1s_deg']:.2f} deg in 1 s, "
-        f"{row['frames_per_second']:.1f} frames/s, {row['cpu_ms_per_frame']:.0f} ms of CPU a frame{lost}",
+        f"{row['method']:11s} ATE {row['ate_rmse']:.4f} m, RPE {row['rpe_1s']:.4f} m and"
+        f" {row['rpe_1s_deg']:.2f} deg in 1 s, {row['frames_per_second']:.1f} frames/s,"
+        f" {row['cpu_ms_per_frame']:.0f} ms of CPU a frame{lost}",
         flush=True,
     )
 

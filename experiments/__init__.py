@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The tables and figures of the paper, one file each. `python -m experiments --help`, docs/reproducing.md."""
+"""The tables and figures of the paper, one file each.
+
+`python -m experiments --help`, docs/reproducing.md.
+"""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Figure: rotation RMSE of two sets against the angle between them, which sets how much they overlap. SNR 20 dB."""
+"""Figure: rotation RMSE of two sets against the angle between them, which sets how much they
+overlap. SNR 20 dB.
+"""
 
 from itertools import product
 from typing import Any
@@ -13,7 +15,10 @@ from experiments.record import Found, Record, Run, table
 from experiments.simulated import rmse, runs
 
 NAME = "angle"
-TITLE = "Rotation error of two sets against the angle between them (SNR 20 dB, without and with 30 % outliers)"
+TITLE = (
+    "Rotation error of two sets against the angle between them (SNR 20 dB, without and with 30 %"
+    " outliers)"
+)
 SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {
         "models": ("lucy", "armadillo"),
@@ -24,20 +29,34 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0,)}
 NOISE_DB = 20.0
-METHODS = ("ICP", "GMMReg", "CPD / ECMPR", "JRMPC-B", "register")  # for two sets, all forms of ICP are one
-ACCEPTED = 0.3  # RMSE of a rotation that is off by 12 degrees: the basin is where a method stays below
+# for two sets, all forms of ICP are one
+METHODS = (
+    "ICP",
+    "GMMReg",
+    "CPD / ECMPR",
+    "JRMPC-B",
+    "register",
+)
+# RMSE of a rotation that is off by 12 degrees: the basin is where a method stays below
+ACCEPTED = 0.3
 NOTES = (
     "The paper shows these as curves without figures, over 50 realisations.",
-    "Where every method fails (90 degrees, and 60 on the armadillo), the order of the errors says nothing.",
+    (
+        "Where every method fails (90 degrees, and 60 on the armadillo), the order of the errors"
+        " says nothing."
+    ),
 )
 BEST = "register at or below every other method in every column"
 LEVEL = (
-    "Where they succeed, all are at 0.01 to 0.03, a degree or less, and the order changes from column to column; where all "
-    "fail, it says nothing. What counts is the width of the basin, which is claimed above."
+    "Where they succeed, all are at 0.01 to 0.03, a degree or less, and the order changes from"
+    " column to column; where all fail, it says nothing. What counts is the width of the basin,"
+    " which is claimed above."
 )
 KNOWN = {
-    "lucy, noise and outliers: JRMPC-B has the widest basin of the paper's methods": "It fails at -60 degrees, where GMMReg "
-    "and CPD do not: a single failure decides, with so few realisations.",
+    "lucy, noise and outliers: JRMPC-B has the widest basin of the paper's methods": (
+        "It fails at -60 degrees, where GMMReg "
+        "and CPD do not: a single failure decides, with so few realisations."
+    ),
     **{
         f"{name}, noise{outliers}: mean RMSE: {BEST}": LEVEL
         for name in ("lucy", "armadillo")
@@ -52,7 +71,14 @@ def measure(run: Run) -> Found:
     tables = []
     for name, outliers in product(settings["models"], settings["outliers"]):
         found = [
-            runs(run, name, METHODS, degrees=(0.0, float(angle)), noise_db=NOISE_DB, outliers=outliers)
+            runs(
+                run,
+                name,
+                METHODS,
+                degrees=(0.0, float(angle)),
+                noise_db=NOISE_DB,
+                outliers=outliers,
+            )
             for angle in settings["angles"]
         ]
         tables.append(
@@ -63,20 +89,36 @@ def measure(run: Run) -> Found:
                 seconds={m: float(np.mean([each.seconds()[m] for each in found])) for m in METHODS},
             )
         )
-    figures = run.figure(f"{NAME}.svg", lambda figure: draw(figure, tables), width=4 * len(tables), height=3.2)
-    return Found(tables, {"snr_db": NOISE_DB, "iterations": ITERATIONS, "accepted": ACCEPTED, **settings}, figures)
+    figures = run.figure(
+        f"{NAME}.svg", lambda figure: draw(figure, tables), width=4 * len(tables), height=3.2
+    )
+    return Found(
+        tables,
+        {"snr_db": NOISE_DB, "iterations": ITERATIONS, "accepted": ACCEPTED, **settings},
+        figures,
+    )
 
 
 def claims(record: Record) -> list[Claim]:
     """How wide the basins are: at how many angles a method stays below an acceptable error."""
     found = []
     for each in record["tables"]:
-        widths = {m: sum(value < ACCEPTED for value in row.values()) for m, row in mean_of(each).items()}
-        detail = f"angles with a mean RMSE below {ACCEPTED}: " + ", ".join(f"{m} {w}" for m, w in widths.items())
+        widths = {
+            m: sum(value < ACCEPTED for value in row.values()) for m, row in mean_of(each).items()
+        }
+        detail = f"angles with a mean RMSE below {ACCEPTED}: " + ", ".join(
+            f"{m} {w}" for m, w in widths.items()
+        )
         title = each["title"].split(":")[0]
         if title.startswith("lucy"):
             text = f"{title}: JRMPC-B has the widest basin of the paper's methods"
-            found.append(Claim(text, all(widths["JRMPC-B"] >= w for m, w in widths.items() if m != "register"), detail))
+            found.append(
+                Claim(
+                    text,
+                    all(widths["JRMPC-B"] >= w for m, w in widths.items() if m != "register"),
+                    detail,
+                )
+            )
         else:
             text = f"{title}: JRMPC-B competes with GMMReg"
             found.append(Claim(text, widths["JRMPC-B"] >= widths["GMMReg"], detail))
@@ -91,6 +133,13 @@ def draw(figure: Any, tables: list[Record]) -> None:
         angles = [int(column.split()[0]) for column in each["columns"]]
         for row in each["rows"]:
             method = row["method"]
-            axes.plot(angles, row["ours"], color=COLOURS[method], marker=MARKERS[method], label=method)
+            axes.plot(
+                angles, row["ours"], color=COLOURS[method], marker=MARKERS[method], label=method
+            )
         axes.set(title=each["title"].split(":")[0], xlabel="angle [deg]", ylabel="RMSE")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(METHODS), fontsize="small")
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(METHODS),
+        fontsize="small",
+    )

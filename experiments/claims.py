@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Statements about tables, and what is expected of them.
 
-A claim must hold, unless it is among the known disagreements of its experiment, each of which has a reason; then it must not.
+A claim must hold, unless it is among the known disagreements of its experiment, each of which has a
+reason; then it must not.
 """
 
 from collections.abc import Sequence
@@ -42,28 +43,44 @@ def judged(experiment: Experiment, record: Record) -> list[Verdict]:
     """The verdicts on a record, and on known disagreements that nobody claims any more."""
     if record["size"] == "toy":  # what is known is known of the paper's data
         return [Verdict(claim, None) for claim in experiment.claims(record)]
-    found = [Verdict(claim, experiment.KNOWN.get(claim.text)) for claim in experiment.claims(record)]
+    found = [
+        Verdict(claim, experiment.KNOWN.get(claim.text)) for claim in experiment.claims(record)
+    ]
     texts = {verdict.claim.text for verdict in found}
     gone = [
-        Verdict(Claim(text, True, "no such claim"), reason) for text, reason in experiment.KNOWN.items() if text not in texts
+        Verdict(Claim(text, True, "no such claim"), reason)
+        for text, reason in experiment.KNOWN.items()
+        if text not in texts
     ]
     return found + gone
 
 
 def surprises(experiment: Experiment, record: Record) -> list[str]:
-    """What did not come out as expected, a sentence each. At toy size nothing is expected: the paper's orders need its data."""
+    """What did not come out as expected, a sentence each.
+
+    At toy size nothing is expected: the paper's orders need its data.
+    """
     if record["size"] == "toy":
         return []
     return [
-        f"{record['name']}: {'a known disagreement holds' if each.claim.holds else 'does not hold'}: "
-        f"{each.claim.text} ({each.claim.detail})"
+        f"{record['name']}:"
+        f" {'a known disagreement holds' if each.claim.holds else 'does not hold'}:"
+        f" {each.claim.text} ({each.claim.detail})"
         for each in judged(experiment, record)
         if not each.expected
     ]
 
 
-def below(table: Record, method: str, others: Sequence[str], text: str, columns: Sequence[str] | None = None) -> Claim:
-    """That the mean errors of a method are below those of others, or equal, in every column or in some."""
+def below(
+    table: Record,
+    method: str,
+    others: Sequence[str],
+    text: str,
+    columns: Sequence[str] | None = None,
+) -> Claim:
+    """That the mean errors of a method are below those of others, or equal, in every column or in
+    some.
+    """
     rows = {row["method"]: row for row in table["rows"] if row["ours"]}
     missing = [name for name in (method, *others) if name not in rows]
     found = [
@@ -72,11 +89,17 @@ def below(table: Record, method: str, others: Sequence[str], text: str, columns:
         for other in others
         if not missing and (counter := better(table, rows[other], rows[method], column))
     ]
-    return Claim(text, not found and not missing, "; ".join(found + [f"{name} was not run" for name in missing]))
+    return Claim(
+        text,
+        not found and not missing,
+        "; ".join(found + [f"{name} was not run" for name in missing]),
+    )
 
 
 def better(table: Record, other: Record, method: Record, column: str) -> str | None:
-    """By how much another method is better in a column, in standard errors of the difference over the realisations too."""
+    """By how much another method is better in a column, in standard errors of the difference over
+    the realisations too.
+    """
     c, digits = table["columns"].index(column), table["digits"]
     theirs, ours = other["ours"][c], method["ours"][c]
     if theirs is None or ours is None or theirs >= ours:
@@ -88,21 +111,32 @@ def better(table: Record, other: Record, method: Record, column: str) -> str | N
 
 
 def below_each(
-    table: Record, method: str, others: Sequence[str], where: str = "", columns: Sequence[str] | None = None
+    table: Record,
+    method: str,
+    others: Sequence[str],
+    where: str = "",
+    columns: Sequence[str] | None = None,
 ) -> list[Claim]:
     """The same, a claim for each of the others."""
     title = table["title"].split(":")[0]
-    return [below(table, method, [other], f"{title}: {method} below {other}{where}", columns) for other in others]
+    return [
+        below(table, method, [other], f"{title}: {method} below {other}{where}", columns)
+        for other in others
+    ]
 
 
 def standing(tables: Sequence[Record]) -> list[Claim]:
-    """Two claims for every table of errors: ours is the best in every column, and the paper's figures are met."""
+    """Two claims for every table of errors: ours is the best in every column, and the paper's
+    figures are met.
+    """
     return [claim for each in tables if each["errors"] for claim in (*best(each), *near(each))]
 
 
 def best(table: Record) -> list[Claim]:
     """That ours is at or below every other method in every column."""
-    measured = [row["method"] for row in table["rows"] if row["ours"] and row["method"] not in STARTS]
+    measured = [
+        row["method"] for row in table["rows"] if row["ours"] and row["method"] not in STARTS
+    ]
     return [
         below(
             table,
@@ -117,7 +151,9 @@ def best(table: Record) -> list[Claim]:
 
 def near(table: Record) -> list[Claim]:
     """That every figure is near the paper's."""
-    both = [row for row in table["rows"] if row["ours"] and row["paper"] and row["method"] not in STARTS]
+    both = [
+        row for row in table["rows"] if row["ours"] and row["paper"] and row["method"] not in STARTS
+    ]
     digits = table["digits"]
     far = [
         f"{row['method']}, {column}: {ours:.{digits}f}, the paper {paper:.{digits}f}"
@@ -125,13 +161,27 @@ def near(table: Record) -> list[Claim]:
         for column, ours, paper in zip(table["columns"], row["ours"], row["paper"], strict=True)
         if ours is not None and paper is not None and abs(ours - paper) > NEAR * paper
     ]
-    return [Claim(f"{table['title']}: every figure within 20 % of the paper's", not far, "; ".join(far))] if both else []
+    return (
+        [
+            Claim(
+                f"{table['title']}: every figure within 20 % of the paper's",
+                not far,
+                "; ".join(far),
+            )
+        ]
+        if both
+        else []
+    )
 
 
 def mean_of(table: Record) -> dict[str, dict[str, float]]:
     """Our figures by method and column; those that could not be taken are left out."""
     return {
-        row["method"]: {name: value for name, value in zip(table["columns"], row["ours"], strict=True) if value is not None}
+        row["method"]: {
+            name: value
+            for name, value in zip(table["columns"], row["ours"], strict=True)
+            if value is not None
+        }
         for row in table["rows"]
         if row["ours"]
     }

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Table and figure: translation RMSE of the sequences fr1/desk and fr2/desk, and the paths beside the true ones."""
+"""Table and figure: translation RMSE of the sequences fr1/desk and fr2/desk, and the paths beside
+the true ones.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +12,8 @@ import numpy as np
 import coframe
 from coframe import geometry
 from coframe.data import datasets, simulate
-from coframe.io import trajectory
-from coframe.io import frames
+from coframe.evaluate import trajectory_errors
+from coframe.io import frames, trajectory
 from coframe.io.trajectory import Trajectory
 from experiments.claims import NEAR, Claim, mean_of, standing
 from experiments.record import Found, Record, Run, table, timed
@@ -19,10 +21,17 @@ from experiments.record import Found, Record, Run, table, timed
 NAME = "desk"
 SEEDS = {"paper": (0,), "toy": (0,)}
 KNOWN = {
-    "fr1/desk: coframe.track_published near the paper's JRMPC-I": "We do not reach the paper's figure with its scheme; what "
-    "was tried is in docs/sequences.md. The paper does not say how groups of frames start."
+    "fr1/desk: coframe.track_published near the paper's JRMPC-I": (
+        "We do not reach the paper's figure with its scheme; what "
+        "was tried is in docs/sequences.md. The paper does not say how groups of frames start."
+    )
 }
-NOTES = ("The three methods above JRMPC-I use colour as well, and key frames only; the paper says so too.",)
+NOTES = (
+    (
+        "The three methods above JRMPC-I use colour as well, and key frames only; the paper says so"
+        " too."
+    ),
+)
 TITLE = "Depth sequences: RMSE of the translation [m]"
 SEQUENCES = {"fr1/desk": "freiburg1 desk", "fr2/desk": "freiburg2 desk"}
 PAPER = {
@@ -43,7 +52,9 @@ def tracked(opened: Opened, seed: int) -> Trajectory:
 
 
 def published(opened: Opened, seed: int) -> Trajectory:
-    """The paper's scheme with a quarter of its points and components: all of them take an hour of two cores."""
+    """The paper's scheme with a quarter of its points and components: all of them take an hour of
+    two cores.
+    """
     whole, source = coframe.PublishedOptions(seed=seed), opened(1)
     quarter = {name: getattr(whole, name) // 4 for name in ("front_components", "back_components")}
     every = min(4 * whole.downsampling, max(1, len(source[0].points) // FEWEST))
@@ -58,18 +69,30 @@ def sequence(name: str, size: str) -> tuple[Opened, Trajectory]:
     """The frames and the true path; at toy size, views of a body that the sensor goes around."""
     if size == "toy":
         scene = simulate.scene(
-            TOY_FRAMES, 800, degrees=30.0, noise_db=45.0, motion_degrees=3.0, motion_shift=0.01, rng=np.random.default_rng(0)
+            TOY_FRAMES,
+            800,
+            degrees=30.0,
+            noise_db=45.0,
+            motion_degrees=3.0,
+            motion_shift=0.01,
+            rng=np.random.default_rng(0),
         )
         source = frames.from_arrays(scene.clouds)
         return lambda step: source, Trajectory(source.times, scene.poses)
     data = datasets.load(SEQUENCES[name])
     assert data.trajectory is not None
-    return lambda step: coframe.open_frames(data.folder, step=step), trajectory.read_tum(data.trajectory)
+    return lambda step: coframe.open_frames(data.folder, step=step), trajectory.read_tum(
+        data.trajectory
+    )
 
 
 def measure(run: Run) -> Found:
-    """Every tracker on every sequence that is there; all frames, rigid alignment (Sturm et al. 2012)."""
-    names = [name for name, key in SEQUENCES.items() if run.toy or datasets.present(key)][: 1 if run.toy else None]
+    """Every tracker on every sequence that is there; all frames, rigid alignment (Sturm et al.
+    2012).
+    """
+    names = [name for name, key in SEQUENCES.items() if run.toy or datasets.present(key)][
+        : 1 if run.toy else None
+    ]
     errors: dict[str, list[float]] = {method: [] for method in TRACKERS}
     clock: dict[str, list[float]] = {method: [] for method in TRACKERS}
     rates: dict[str, list[float]] = {method: [] for method in TRACKERS}
@@ -79,19 +102,34 @@ def measure(run: Run) -> Found:
         paths[name] = {"true": truth}
         for method, track in TRACKERS.items():
             path, seconds = timed(lambda track=track, opened=opened: track(opened, run.seeds[0]))
-            errors[method].append(trajectory.absolute_errors(path, truth).rmse)
+            errors[method].append(trajectory_errors.absolute_errors(path, truth).rmse)
             clock[method].append(seconds)
             rates[method].append(len(path) / seconds)
-            paths[name][method] = trajectory.aligned(path, truth)
+            paths[name][method] = trajectory_errors.aligned(path, truth)
     rows = {} if run.toy else PAPER
-    paper = {m: [v for n, v in zip(SEQUENCES, row, strict=True) if n in names] for m, row in rows.items()}
+    paper = {
+        m: [v for n, v in zip(SEQUENCES, row, strict=True) if n in names] for m, row in rows.items()
+    }
     tables = [
-        table("RMSE [m]", names, errors, paper=paper, seconds={m: sum(each) for m, each in clock.items()}),
+        table(
+            "RMSE [m]",
+            names,
+            errors,
+            paper=paper,
+            seconds={m: sum(each) for m, each in clock.items()},
+        ),
         table("Frames per second", names, rates, digits=1, errors=False),
     ]
     options = {"frames": {name: len(paths[name]["true"]) if run.toy else "all" for name in names}}
-    figures = run.figure(f"{NAME}.svg", lambda figure: draw(figure, paths), width=5 * len(names), height=4)
-    return Found(tables, options, figures, missing=[] if run.toy else [name for name in SEQUENCES if name not in names])
+    figures = run.figure(
+        f"{NAME}.svg", lambda figure: draw(figure, paths), width=5 * len(names), height=4
+    )
+    return Found(
+        tables,
+        options,
+        figures,
+        missing=[] if run.toy else [name for name in SEQUENCES if name not in names],
+    )
 
 
 def claims(record: Record) -> list[Claim]:
@@ -105,17 +143,33 @@ def claims(record: Record) -> list[Claim]:
             ours, scheme = rows[OURS][name], rows.get(THEIRS, {}).get(name, float("inf"))
             detail = "not run" if THEIRS not in rows else f"{scheme:.3f} and {theirs}"
             found += [
-                Claim(f"{name}: coframe.track below the paper's JRMPC-I", ours < theirs, f"{ours:.4f} and {theirs}"),
-                Claim(f"{name}: coframe.track_published near the paper's JRMPC-I", scheme <= (1 + NEAR) * theirs, detail),
+                Claim(
+                    f"{name}: coframe.track below the paper's JRMPC-I",
+                    ours < theirs,
+                    f"{ours:.4f} and {theirs}",
+                ),
+                Claim(
+                    f"{name}: coframe.track_published near the paper's JRMPC-I",
+                    scheme <= (1 + NEAR) * theirs,
+                    detail,
+                ),
             ]
     return found + standing(record["tables"])
 
 
 def draw(figure: Any, paths: Record) -> None:
     """The paths seen from above."""
-    for axes, (name, each) in zip(figure.subplots(1, len(paths), squeeze=False)[0], paths.items(), strict=True):
+    for axes, (name, each) in zip(
+        figure.subplots(1, len(paths), squeeze=False)[0], paths.items(), strict=True
+    ):
         for method, path in each.items():
             places = geometry.translation(path.poses)
-            axes.plot(places[:, 0], places[:, 1], label=method, linewidth=1, color="#888888" if method == "true" else None)
+            axes.plot(
+                places[:, 0],
+                places[:, 1],
+                label=method,
+                linewidth=1,
+                color="#888888" if method == "true" else None,
+            )
         axes.set(title=name, xlabel="x [m]", ylabel="y [m]", aspect="equal")
         axes.legend(fontsize="small")

@@ -39,13 +39,21 @@ CLOUD_COLOURS = (
 
 
 def clouds(
-    axes: Any, groups: Sequence[np.ndarray], title: str, *, along: int = 2, size: float = 0.5, colours: Sequence[str] = ()
+    axes: Any,
+    groups: Sequence[np.ndarray],
+    title: str,
+    *,
+    along: int = 2,
+    size: float = 0.5,
+    colours: Sequence[str] = (),
 ) -> None:
     """Point groups (N, 3) seen along a coordinate axis, each in a colour of its own."""
     seen = [axis for axis in range(3) if axis != along]
     colours = colours or CLOUD_COLOURS
     for j, points in enumerate(groups):
-        axes.scatter(*points[:, seen].T, s=size, c=colours[j % len(colours)], linewidths=0, rasterized=True)
+        axes.scatter(
+            *points[:, seen].T, s=size, c=colours[j % len(colours)], linewidths=0, rasterized=True
+        )
     axes.set_title(title, fontsize="small")
     axes.set_aspect("equal")
     axes.set_axis_off()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Figure: where the means end in JRMPC-B and in JRMPC-I, whose old means cannot move on to new surface."""
+"""Figure: where the means end in JRMPC-B and in JRMPC-I, whose old means cannot move on to new
+surface.
+"""
 
 from typing import Any
 
@@ -18,20 +20,36 @@ SHOWN = ("JRMPC-B", "JRMPC-I")
 NEAR = 0.01  # of the extent
 SEEDS = {"paper": (0,), "toy": (0,)}
 KNOWN: dict[str, str] = {}
-NOTES = ("The row `points` is the same share of all points. With K = 4000 there is a mean for about ten points.",)
+NOTES = (
+    (
+        "The row `points` is the same share of all points. With K = 4000 there is a mean for about"
+        " ten points."
+    ),
+)
 
 
 def measure(run: Run) -> Found:
-    """The means of runs as behind the multi-view table, and what share of them lies on the first two scans."""
+    """The means of runs as behind the multi-view table, and what share of them lies on the first
+    two scans.
+    """
     names = available(("bunny", "dragon"), run.size)[: 1 if run.toy else None]
     results = {name: {method: solved(run, name, method) for method in SHOWN} for name in names}
     rows: dict[str, list[float]] = {
-        method: [near_first_two(results[name][method], results[name][method].mixture.means) for name in names]
+        method: [
+            near_first_two(results[name][method], results[name][method].mixture.means)
+            for name in names
+        ]
         for method in SHOWN
     }
-    rows["points"] = [near_first_two(each["JRMPC-B"], each["JRMPC-B"].merged()) for each in results.values()]
-    figures = run.figure(f"{NAME}.png", lambda figure: draw(figure, results), width=7, height=3.2 * len(names))
-    each = table("Share of the means that lie on the first two scans", names, rows, digits=3, errors=False)
+    rows["points"] = [
+        near_first_two(each["JRMPC-B"], each["JRMPC-B"].merged()) for each in results.values()
+    ]
+    figures = run.figure(
+        f"{NAME}.png", lambda figure: draw(figure, results), width=7, height=3.2 * len(names)
+    )
+    each = table(
+        "Share of the means that lie on the first two scans", names, rows, digits=3, errors=False
+    )
     return Found([each], dict(multiview.SETTINGS[run.size]), figures)
 
 

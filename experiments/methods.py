@@ -12,41 +12,57 @@ from scipy.spatial import cKDTree
 import coframe
 from coframe import geometry
 from coframe.baselines import METHODS
-from coframe.paper import initial_means as start_means
-from coframe.paper import initial_poses as start_poses
-from coframe.paper import initial_scale as start_scale
+from coframe.paper import initial
 from experiments.trials import Trial, trial
 
 Method = Callable[[Sequence[np.ndarray], np.ndarray, np.random.Generator], Trial]
 
 ITERATIONS = 100  # of every method in the paper's first experiments
 SHARE = 0.6  # K over the mean cardinality, in the same
-HELD = 3.0  # times N / K: the points within reach of a component when the clouds are roughly aligned
+# times N / K: the points within reach of a component when the clouds are roughly aligned
+HELD = 3.0
 FIXED = 50  # iterations with fixed variances, half of all
 
 
 def centred(clouds: Sequence[np.ndarray]) -> np.ndarray:
     """The paper's start: identity rotations, centroids brought to one point."""
-    return start_poses.by_centroid(clouds, np.zeros(clouds[0].shape[1]))
+    return initial.poses_by_centroid(clouds, np.zeros(clouds[0].shape[1]))
 
 
-def sphere(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Start means on a sphere around the clouds, and the start variance: the squared median distance of points from them."""
-    means = start_means.on_sphere(clouds, start_means.count(clouds, SHARE), rng)
-    return means, start_scale.median_distance(clouds, start, means, rng)
+def sphere(
+    clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Start means on a sphere around the clouds, and the start variance: the squared median
+    distance of points from them.
+    """
+    means = initial.means_on_sphere(clouds, initial.component_count(clouds, SHARE), rng)
+    return means, initial.variance_of_distances(clouds, start, means, rng)
 
 
 def batch_from_nothing(
-    clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator, iterations: int = ITERATIONS
+    clouds: Sequence[np.ndarray],
+    start: np.ndarray,
+    rng: np.random.Generator,
+    iterations: int = ITERATIONS,
 ) -> Trial:
-    """JRMPC-B as in the paper's first experiments: means on a sphere, K = 60 % of the points of a cloud, constant priors."""
+    """JRMPC-B as in the paper's first experiments: means on a sphere, K = 60 % of the points of a
+    cloud, constant priors.
+    """
     means, variance = sphere(clouds, start, rng)
-    return trial(lambda: coframe.paper.batch(clouds, means, variances=variance, poses=start, iterations=iterations))
+    return trial(
+        lambda: coframe.paper.batch(
+            clouds, means, variances=variance, poses=start, iterations=iterations
+        )
+    )
 
 
 def few_points(clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray) -> float:
-    """A start variance with which a component holds a few points: it reaches `HELD` times its share of them."""
-    points = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(start, clouds, strict=True)])
+    """A start variance with which a component holds a few points: it reaches `HELD` times its share
+    of them.
+    """
+    points = np.concatenate(
+        [geometry.transform(T, cloud) for T, cloud in zip(start, clouds, strict=True)]
+    )
     neighbours = max(2, round(HELD * len(points) / len(means)))
     return float(np.median(cKDTree(points).query(means, neighbours)[0][:, -1]) ** 2 / 3)
 
@@ -61,8 +77,10 @@ def batch_from_rough(
     fixed: int = FIXED,
     epsilon: float = 1e-6,
 ) -> Trial:
-    """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a few, fixed for a while."""
-    means = start_means.sampled(clouds, start, components, rng)
+    """JRMPC-B from roughly aligned clouds: means on some of their points, variances that hold a
+    few, fixed for a while.
+    """
+    means = initial.means_on_points(clouds, start, components, rng)
     variance = few_points(clouds, start, means)
     given: dict[str, Any] = {
         "variances": variance,
@@ -75,12 +93,22 @@ def batch_from_rough(
 
 
 def incremental_from_rough(
-    clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator, *, components: int, epsilon: float = 1e-6
+    clouds: Sequence[np.ndarray],
+    start: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    components: int,
+    epsilon: float = 1e-6,
 ) -> Trial:
-    """JRMPC-I from the same: two clouds for 50 iterations, then one at a time with 30 refinements; half of each as JRMPC-B with
-    the start's variances."""
-    means = start_means.sampled(clouds, start, components, rng)
-    known = {"variances": few_points(clouds, start, means), "poses": start, "epsilon": epsilon, "held": FIXED / ITERATIONS}
+    """JRMPC-I from the same: two clouds for 50 iterations, then one at a time with 30 refinements;
+    half of each as JRMPC-B with the start's variances."""
+    means = initial.means_on_points(clouds, start, components, rng)
+    known = {
+        "variances": few_points(clouds, start, means),
+        "poses": start,
+        "epsilon": epsilon,
+        "held": FIXED / ITERATIONS,
+    }
     return trial(lambda: coframe.paper.incremental(clouds, means, rng, **known))
 
 
@@ -90,7 +118,10 @@ def register(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Gen
 
 
 def baseline(name: str, iterations: int = ITERATIONS) -> Method:
-    """A method of `coframe.baselines`. The time stops at its last iteration: the judgement of its poses is ours."""
+    """A method of `coframe.baselines`.
+
+    The time stops at its last iteration: the judgement of its poses is ours.
+    """
 
     def run(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:
         began, ended = time.perf_counter(), []
@@ -113,7 +144,10 @@ PAIRWISE: dict[str, Method] = {
 
 
 def joint(components: int) -> dict[str, Method]:
-    """The methods of the paper's multi-view tables. All start from poses that pairwise ICP has brought near."""
+    """The methods of the paper's multi-view tables.
+
+    All start from poses that pairwise ICP has brought near.
+    """
     return {
         "MV-ICP": baseline("mv-icp"),
         "MAICP": baseline("maicp"),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The clouds that experiments start from: published sets at paper size, simulated ones, which need no download, at toy size."""
+"""The clouds that experiments start from: published sets at paper size, simulated ones, which need
+no download, at toy size.
+"""
 
 from functools import cache
 
@@ -15,7 +17,9 @@ def model(name: str, size: str) -> np.ndarray:
     """The vertices (N, 3) of a whole model."""
     if size == "toy":
         return simulate.shape(4000, np.random.default_rng(MODELS.index(name))).points
-    load = {"bunny": datasets.bunny_model, "lucy": datasets.lucy, "armadillo": datasets.armadillo}[name]
+    load = {"bunny": datasets.bunny_model, "lucy": datasets.lucy, "armadillo": datasets.armadillo}[
+        name
+    ]
     return load().clouds()[0]
 
 
@@ -23,9 +27,18 @@ def model(name: str, size: str) -> np.ndarray:
 def scans(name: str, size: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Range scans around an object, in units of their largest extent, and their published poses."""
     if size == "toy":
-        found = simulate.scene(4, 1200, degrees=75.0, motion_degrees=0.0, motion_shift=0.0, rng=np.random.default_rng(0))
+        found = simulate.scene(
+            4,
+            1200,
+            degrees=75.0,
+            motion_degrees=0.0,
+            motion_shift=0.0,
+            rng=np.random.default_rng(0),
+        )
         return found.clouds, found.poses
-    load = {"bunny": datasets.bunny, "dragon": datasets.dragon, "happy buddha": datasets.buddha}[name]
+    load = {"bunny": datasets.bunny, "dragon": datasets.dragon, "happy buddha": datasets.buddha}[
+        name
+    ]
     data = load()
     clouds, poses = data.clouds(), data.poses
     assert poses is not None

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Tables: range scans around an object, without added noise and with 25 dB, from poses that pairwise ICP brought near."""
+"""Tables: range scans around an object, without added noise and with 25 dB, from poses that
+pairwise ICP brought near.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +13,8 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.evaluate import metrics
 from coframe.baselines import icp
+from coframe.evaluate import metrics
 from experiments import methods
 from experiments.claims import Claim, below_each, standing
 from experiments.models import available, scans
@@ -22,7 +24,12 @@ from experiments.trials import Trial
 NAME = "multiview"
 TITLE = "Multi-view registration: mean rotation error in degrees"
 NAMES = ("bunny", "dragon", "happy buddha")
-RAW = {"bunny": 3.45, "dragon": 7.28, "happy buddha": 10.77}  # mean angle of the disturbance, degrees: the paper's first column
+# mean angle of the disturbance, degrees: the paper's first column
+RAW = {
+    "bunny": 3.45,
+    "dragon": 7.28,
+    "happy buddha": 10.77,
+}
 SHIFT = 0.02  # of the object's extent, at most, along each axis: the paper gives none
 NOISE_DB = 25.0
 REACH = 0.03  # of the extent: matches of the ICP that brings the scans near
@@ -33,43 +40,58 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0,)}
 NOTES = (
-    "The paper gives neither the shift of the disturbance nor the number of realisations, and of its start it says only "
-    "that it is a standard pair-wise ICP. The reach of ours was chosen among six to come near the paper's column.",
-    "Start variance and fixed iterations of JRMPC-B were chosen on other scans (docs/reproducing.md), and JRMPC-I has the "
-    "same; all other methods ran with their defaults.",
-    "The displacement is how far the points lie from where the published poses put them, after the best common motion. The "
-    "held-out residual needs no published poses: it tells how the whole, clean scans fit.",
+    (
+        "The paper gives neither the shift of the disturbance nor the number of realisations, and"
+        " of its start it says only that it is a standard pair-wise ICP. The reach of ours was"
+        " chosen among six to come near the paper's column."
+    ),
+    (
+        "Start variance and fixed iterations of JRMPC-B were chosen on other scans"
+        " (docs/reproducing.md), and JRMPC-I has the same; all other methods ran with their"
+        " defaults."
+    ),
+    (
+        "The displacement is how far the points lie from where the published poses put them, after"
+        " the best common motion. The held-out residual needs no published poses: it tells how the"
+        " whole, clean scans fit."
+    ),
 )
 OTHER_START = (
-    "All methods begin where a pairwise ICP ends that the paper does not describe, and MV-ICP, with fixed matches, stays "
-    "there: its error is the start's, in the paper as here. Of those that leave it, MAICP on the bunny and MATrICP on the "
-    "dragon are within 20 %. MAICP on the dragon is better than the paper's, which was given the closed loop alone; ours "
-    "matches all pairs that overlap. MATrICP on the bunny depends on the number of points: with 5,000 a scan, the paper's "
-    "most, it ended at 0.53 and 0.28 instead of 0.69 and 1.27 (docs/baselines.md). JRMPC-B, and JRMPC-I on the bunny, are "
-    "behind the paper's by 0.2 to 0.4 degrees, as far as the published poses themselves are from the best fit (`register` "
-    "has a third of their residual)."
+    "All methods begin where a pairwise ICP ends that the paper does not describe, and MV-ICP, with"
+    " fixed matches, stays there: its error is the start's, in the paper as here. Of those that"
+    " leave it, MAICP on the bunny and MATrICP on the dragon are within 20 %. MAICP on the dragon"
+    " is better than the paper's, which was given the closed loop alone; ours matches all pairs"
+    " that overlap. MATrICP on the bunny depends on the number of points: with 5,000 a scan, the"
+    " paper's most, it ended at 0.53 and 0.28 instead of 0.69 and 1.27 (docs/baselines.md)."
+    " JRMPC-B, and JRMPC-I on the bunny, are behind the paper's by 0.2 to 0.4 degrees, as far as"
+    " the published poses themselves are from the best fit (`register` has a third of their"
+    " residual)."
 )
 OTHER_NOISE = (
-    "JRMPC-B is within 20 % of the paper on both objects, MAICP on the bunny and, within its scatter, on the dragon. MV-ICP "
-    "stays at the start, which is farther on the bunny than the paper's and nearer on the dragon. MATrICP is worse: at the "
-    "true poses noise raises the share of matches that trimming keeps from 0.67 to 0.75 (bunny) and from 0.77 to 0.83 "
-    "(dragon, seed 0), beyond the overlap, which pulls scans into each other; the original may search the overlap otherwise. "
-    "JRMPC-I is better on the dragon: see above."
+    "JRMPC-B is within 20 % of the paper on both objects, MAICP on the bunny and, within its"
+    " scatter, on the dragon. MV-ICP stays at the start, which is farther on the bunny than the"
+    " paper's and nearer on the dragon. MATrICP is worse: at the true poses noise raises the share"
+    " of matches that trimming keeps from 0.67 to 0.75 (bunny) and from 0.77 to 0.83 (dragon, seed"
+    " 0), beyond the overlap, which pulls scans into each other; the original may search the"
+    " overlap otherwise. JRMPC-I is better on the dragon: see above."
 )
 INCREMENTAL = (
-    "With its variances held as those of JRMPC-B are, JRMPC-I is better on the dragon, by 0.1 to 0.2 degrees, and worse on "
-    "the bunny. It goes through many more iterations, 30 after each scan. With variances that are free from the first one "
-    "on, as a plain reading of its algorithm has them, it ended at 1.04 and 1.07 degrees, with noise at 2.62 and 3.23 "
-    "(three seeds): the first pairs sink into each other. The paper does not say how JRMPC-I treats its variances; that "
-    "they go back to the start's before each refinement was chosen on these scans (seed 0)."
+    "With its variances held as those of JRMPC-B are, JRMPC-I is better on the dragon, by 0.1 to"
+    " 0.2 degrees, and worse on the bunny. It goes through many more iterations, 30 after each"
+    " scan. With variances that are free from the first one on, as a plain reading of its algorithm"
+    " has them, it ended at 1.04 and 1.07 degrees, with noise at 2.62 and 3.23 (three seeds): the"
+    " first pairs sink into each other. The paper does not say how JRMPC-I treats its variances;"
+    " that they go back to the start's before each refinement was chosen on these scans (seed 0)."
 )
 FLATTENED = (
-    "The rotations of JRMPC-B on the noisy dragon are better, its places are far worse: its points lie three times as far "
-    "from theirs (table of displacements) and the surfaces three times as far apart (residuals), because round components let "
-    "front and back sink into each other, which turns nothing. `register` first moves the points of a noisy scan onto planes "
-    "through their neighbours. Without that (seed 0) its rotation error is 0.67 degrees instead of 1.60, but the displacement "
-    "6.4 instead of 3.5, and on the bunny the rotation error 1.09 instead of 0.35. From the published poses it ends at 1.56 "
-    "as well, without sliding tangents at 1.50, with spheres at 1.12: the planes are what tilts the halves of the dragon."
+    "The rotations of JRMPC-B on the noisy dragon are better, its places are far worse: its points"
+    " lie three times as far from theirs (table of displacements) and the surfaces three times as"
+    " far apart (residuals), because round components let front and back sink into each other,"
+    " which turns nothing. `register` first moves the points of a noisy scan onto planes through"
+    " their neighbours. Without that (seed 0) its rotation error is 0.67 degrees instead of 1.60,"
+    " but the displacement 6.4 instead of 3.5, and on the bunny the rotation error 1.09 instead of"
+    " 0.35. From the published poses it ends at 1.56 as well, without sliding tangents at 1.50,"
+    " with spheres at 1.12: the planes are what tilts the halves of the dragon."
 )
 CLEAN, NOISY = "Rotation error [deg] without added noise", "Rotation error [deg] with 25 dB noise"
 KNOWN = {
@@ -118,11 +140,16 @@ def problem(name: str, size: str, seed: int, noise_db: float | None) -> Problem:
     whole, truth = scans(name, size)
     rng = np.random.default_rng([seed, NAMES.index(name)])
     low, high = SETTINGS[size]["points"]
-    clouds = [scan[rng.choice(len(scan), min(rng.integers(low, high + 1), len(scan)), replace=False)] for scan in whole]
+    clouds = [
+        scan[rng.choice(len(scan), min(rng.integers(low, high + 1), len(scan)), replace=False)]
+        for scan in whole
+    ]
     motions = [np.eye(4), *(disturbance(RAW[name], rng) for _ in clouds[1:])]
     if noise_db is not None:
         clouds = [
-            cloud + rng.normal(size=cloud.shape) * np.sqrt(cloud.var(0).mean() / 10 ** (noise_db / 10)) for cloud in clouds
+            cloud
+            + rng.normal(size=cloud.shape) * np.sqrt(cloud.var(0).mean() / 10 ** (noise_db / 10))
+            for cloud in clouds
         ]
     placed = [geometry.transform(pose, cloud) for pose, cloud in zip(truth, clouds, strict=True)]
     middle = np.concatenate(placed).mean(0)
@@ -133,13 +160,20 @@ def problem(name: str, size: str, seed: int, noise_db: float | None) -> Problem:
 
 
 def roughly(clouds: Sequence[np.ndarray], poses: np.ndarray) -> np.ndarray:
-    """Pairwise ICP along a tree of the pairs that overlap most, with matches within `REACH`, from the first scan on.
+    """Pairwise ICP along a tree of the pairs that overlap most, with matches within `REACH`, from
+    the first scan on.
 
-    The paper says "a standard pair-wise ICP scheme" only. This one leaves errors near those in its column "Initialization".
+    The paper says "a standard pair-wise ICP scheme" only. This one leaves errors near those in its
+    column "Initialization".
     """
     placed = [geometry.transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)]
     trees = [cKDTree(points) for points in placed]
-    share = np.array([[np.isfinite(t.query(p, distance_upper_bound=REACH)[0]).mean() for t in trees] for p in placed])
+    share = np.array(
+        [
+            [np.isfinite(t.query(p, distance_upper_bound=REACH)[0]).mean() for t in trees]
+            for p in placed
+        ]
+    )
     apart = np.where(np.eye(len(clouds)) > 0, 0.0, 1.5 - np.minimum(share, share.T))
     order, parents = breadth_first_order(minimum_spanning_tree(apart), 0, directed=False)
     found = poses.copy()
@@ -147,7 +181,9 @@ def roughly(clouds: Sequence[np.ndarray], poses: np.ndarray) -> np.ndarray:
         i = parents[j]
         motion = geometry.inverse(poses[i]) @ poses[j]
         for _ in range(methods.ITERATIONS):
-            motion, _ = icp.step(clouds[j], cKDTree(clouds[i]), motion, lambda distance, _: distance < REACH)
+            motion, _ = icp.step(
+                clouds[j], cKDTree(clouds[i]), motion, lambda distance, _: distance < REACH
+            )
         found[j] = found[i] @ motion
     return found
 
@@ -166,7 +202,9 @@ def around(motion: np.ndarray, middle: np.ndarray) -> np.ndarray:
 
 
 def degrees(poses: np.ndarray, truth: np.ndarray) -> float:
-    """The mean angle between true and estimated rotations, relative to the first scan, over the others."""
+    """The mean angle between true and estimated rotations, relative to the first scan, over the
+    others.
+    """
     return float(metrics.rotation_errors(poses, truth)[1:].mean())
 
 
@@ -177,9 +215,15 @@ def residual(surfaces: Sequence[metrics.Surface], poses: np.ndarray, gate: float
 
 
 def displacement(poses: np.ndarray, given: Problem) -> float:
-    """How far the points lie from where the published poses put them, after the best common motion; root mean square, 1e-3."""
-    found = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(poses, given.clouds, strict=True)])
-    true = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(given.truth, given.clouds, strict=True)])
+    """How far the points lie from where the published poses put them, after the best common motion;
+    root mean square, 1e-3.
+    """
+    found = np.concatenate(
+        [geometry.transform(T, cloud) for T, cloud in zip(poses, given.clouds, strict=True)]
+    )
+    true = np.concatenate(
+        [geometry.transform(T, cloud) for T, cloud in zip(given.truth, given.clouds, strict=True)]
+    )
     common = geometry.procrustes(found, true, np.ones(len(found)))
     return float(1e3 * np.sqrt(((geometry.transform(common, found) - true) ** 2).sum(1).mean()))
 
@@ -193,9 +237,15 @@ def trial(run: Run, name: str, method: str, seed: int, noise_db: float | None) -
     """What a method, or one of the two starts, makes of a problem."""
     given = problem(name, run.size, seed, noise_db)
     if method in FIRST:
-        return Trial({"Raw-data": given.raw, "Initialization": given.start}[method], np.empty((0, *given.raw.shape)), np.nan)
+        return Trial(
+            {"Raw-data": given.raw, "Initialization": given.start}[method],
+            np.empty((0, *given.raw.shape)),
+            np.nan,
+        )
     solve = methods.joint(SETTINGS[run.size]["components"])[method]
-    key = f"{run.size}-{name}-{'clean' if noise_db is None else f'{noise_db:g}dB'}-{seed}-{method}".replace(" ", "_")
+    key = f"{run.size}-{name}-{'clean' if noise_db is None else f'{noise_db:g}dB'}-{seed}-{method}".replace(
+        " ", "_"
+    )
     return run.store.get(key, lambda: solve(given.clouds, given.start, np.random.default_rng(seed)))
 
 
@@ -203,9 +253,17 @@ def measure(run: Run) -> Found:
     """Every method on the same scans, clean and noisy."""
     names = available(NAMES, run.size)[: 1 if run.toy else None]
     tables = [each for noise_db in (None, NOISE_DB) for each in tables_of(run, names, noise_db)]
-    options = {"reach": REACH, "gate": GATE, "shift": SHIFT, "raw_degrees": RAW, "noise_db": NOISE_DB}
+    options = {
+        "reach": REACH,
+        "gate": GATE,
+        "shift": SHIFT,
+        "raw_degrees": RAW,
+        "noise_db": NOISE_DB,
+    }
     options |= {"fixed_variances": methods.FIXED, "held": methods.HELD, **SETTINGS[run.size]}
-    return Found(tables, options, missing=[] if run.toy else [name for name in NAMES if name not in names])
+    return Found(
+        tables, options, missing=[] if run.toy else [name for name in NAMES if name not in names]
+    )
 
 
 def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Record]:
@@ -223,16 +281,25 @@ def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Re
             found = [trial(run, name, method, seed, noise_db) for seed in run.seeds]
             both = list(zip(found, given, strict=True))
             turns[method].append([degrees(each.poses, problem.truth) for each, problem in both])
-            gaps[method].append([residual(surfaces, on_scans(each.poses, problem, published)) for each, problem in both])
+            gaps[method].append(
+                [
+                    residual(surfaces, on_scans(each.poses, problem, published))
+                    for each, problem in both
+                ]
+            )
             ways[method].append([displacement(each.poses, problem) for each, problem in both])
             if method in clock:
                 clock[method] += [each.seconds for each in found]
     title = "without added noise" if noise_db is None else "with 25 dB noise"
     rows = {} if run.toy else PAPER[noise_db]
-    paper = {m: [v for n, v in zip(NAMES, row, strict=True) if n in names] for m, row in rows.items()}
+    paper = {
+        m: [v for n, v in zip(NAMES, row, strict=True) if n in names] for m, row in rows.items()
+    }
     seconds = {method: float(np.mean(each)) for method, each in clock.items()}
     return [
-        table(f"Rotation error [deg] {title}", names, turns, paper=paper, seconds=seconds, digits=2),
+        table(
+            f"Rotation error [deg] {title}", names, turns, paper=paper, seconds=seconds, digits=2
+        ),
         table(f"Held-out residual [1e-3 of the extent] {title}", names, gaps, digits=2),
         table(f"Displacement [1e-3 of the extent] {title}", names, ways, digits=1),
     ]

@@ -18,28 +18,41 @@ OUTLIERS = 0.3
 AUTHORS = "the authors' cut views"
 SEEDS = {"paper": (0,), "toy": (0,)}
 KNOWN = {
-    "the authors' views are as noisy as ours at 10 dB": "The views that come with the authors' program are of some other "
-    "setting than the paper's table: at 20 dB, about their thickness, our figures are farther from the table than at 10 "
-    "(experiment `indirect`)."
+    "the authors' views are as noisy as ours at 10 dB": (
+        "The views that come with the authors' program are of some other setting than the paper's"
+        " table: at 20 dB, about their thickness, our figures are farther from the table than at 10"
+        " (experiment `indirect`)."
+    )
 }
 NOTES = (
-    "The thickness of a cloud is the median over its points of the smallest standard deviation of a point's 20 neighbours, "
-    "over the mean standard deviation of the coordinates. Noise makes it larger, and so do outliers and sparse sampling.",
-    "An SNR of 10 dB as we define it (noise variance = mean coordinate variance / 10) makes thicker clouds than any of the "
-    "four that come with the authors' program.",
+    (
+        "The thickness of a cloud is the median over its points of the smallest standard deviation"
+        " of a point's 20 neighbours, over the mean standard deviation of the coordinates. Noise"
+        " makes it larger, and so do outliers and sparse sampling."
+    ),
+    (
+        "An SNR of 10 dB as we define it (noise variance = mean coordinate variance / 10) makes"
+        " thicker clouds than any of the four that come with the authors' program."
+    ),
 )
 
 
 def measure(run: Run) -> Found:
     """The four views of each level, and the authors' four."""
     count = TOY_COUNT if run.toy else PAPER_COUNT
-    rows = {} if run.toy else {AUTHORS: [thickness(cloud) for cloud in datasets.cut_views().clouds()]}
+    rows = (
+        {} if run.toy else {AUTHORS: [thickness(cloud) for cloud in datasets.cut_views().clouds()]}
+    )
     for noise_db in LEVELS_DB:
         rng = np.random.default_rng(run.seeds[0])
-        views = simulate.paper_views(model("bunny", run.size), count=count, noise_db=noise_db, outliers=OUTLIERS, rng=rng)
+        views = simulate.paper_views(
+            model("bunny", run.size), count=count, noise_db=noise_db, outliers=OUTLIERS, rng=rng
+        )
         rows[f"ours, {noise_db:.0f} dB"] = [thickness(cloud) for cloud in views.clouds]
     options = {"levels_db": LEVELS_DB, "outliers": OUTLIERS, "neighbours": NEIGHBOURS}
-    return Found([table("Thickness", [f"view {j}" for j in range(1, 5)], rows, errors=False)], options)
+    return Found(
+        [table("Thickness", [f"view {j}" for j in range(1, 5)], rows, errors=False)], options
+    )
 
 
 def claims(record: Record) -> list[Claim]:
@@ -48,7 +61,13 @@ def claims(record: Record) -> list[Claim]:
     if AUTHORS not in rows:
         return []
     theirs, ours = max(rows[AUTHORS]), min(rows[f"ours, {LEVELS_DB[0]:.0f} dB"])
-    return [Claim("the authors' views are as noisy as ours at 10 dB", theirs >= ours, f"{theirs:.3f} and {ours:.3f}")]
+    return [
+        Claim(
+            "the authors' views are as noisy as ours at 10 dB",
+            theirs >= ours,
+            f"{theirs:.3f} and {ours:.3f}",
+        )
+    ]
 
 
 def thickness(cloud: np.ndarray) -> float:

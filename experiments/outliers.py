@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Figure: log-RMSE of the rotations against the share of outliers, and the learning curves of all methods. SNR 10 dB."""
+"""Figure: log-RMSE of the rotations against the share of outliers, and the learning curves of all
+methods. SNR 10 dB.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,22 +32,35 @@ RIVALS = ("ICP", "CPD / ECMPR", "GMMReg")
 LEARNING = "learning, mean log-RMSE after each iteration"
 NOTES = (
     "Natural logarithms. The paper shows these as curves without figures, over 100 realisations.",
-    "The order is claimed of the mean over all shares from 20 % on: with few realisations single columns scatter by 0.1 to "
-    "0.5. On bunny and armadillo no method gets far from the row `start`, poses that turn nothing.",
-    "`register` counts the iterations of all its levels in the learning curves, of which the first see few points.",
+    (
+        "The order is claimed of the mean over all shares from 20 % on: with few realisations"
+        " single columns scatter by 0.1 to 0.5. On bunny and armadillo no method gets far from the"
+        " row `start`, poses that turn nothing."
+    ),
+    (
+        "`register` counts the iterations of all its levels in the learning curves, of which the"
+        " first see few points."
+    ),
 )
 WIDE = (
-    "At 10 dB the noise is as wide as the limbs. GMMReg smooths both clouds with kernels of 0.2 and 0.05 of the extent, which "
-    "is what such noise calls for; the paper's GMMReg is worse. The difference is within the scatter of the realisations."
+    "At 10 dB the noise is as wide as the limbs. GMMReg smooths both clouds with kernels of 0.2 and"
+    " 0.05 of the extent, which is what such noise calls for; the paper's GMMReg is worse. The"
+    " difference is within the scatter of the realisations."
 )
 NO_SURFACE = (
-    "At 10 dB no surface is left for the thin, surface-aligned components of `register`; round and wide ones (GMMReg, "
-    "JRMPC-B) do as well or better. At 15 and 20 dB `register` has the lowest errors (experiment `indirect`)."
+    "At 10 dB no surface is left for the thin, surface-aligned components of `register`; round and"
+    " wide ones (GMMReg, JRMPC-B) do as well or better. At 15 and 20 dB `register` has the lowest"
+    " errors (experiment `indirect`)."
 )
 KNOWN: dict[str, str] = {
     "lucy: JRMPC-B below GMMReg with 20 % of outliers and more": WIDE,
     "armadillo: JRMPC-B below GMMReg with 20 % of outliers and more": WIDE,
-    **{f"{name}: mean log-RMSE: register at or below every other method in every column": NO_SURFACE for name in MODELS},
+    **{
+        f"{name}: mean log-RMSE: register at or below every other method in every column": (
+            NO_SURFACE
+        )
+        for name in MODELS
+    },
 }
 
 
@@ -54,15 +69,30 @@ def measure(run: Run) -> Found:
     settings = SETTINGS[run.size]
     names, percents = settings["models"], settings["percent"]
     found = {
-        (name, percent): runs(run, name, noise_db=NOISE_DB, outliers=percent / 100) for name in names for percent in percents
+        (name, percent): runs(run, name, noise_db=NOISE_DB, outliers=percent / 100)
+        for name in names
+        for percent in percents
     }
-    tables = [errors(name, percents, [found[name, percent] for percent in percents]) for name in names]
+    tables = [
+        errors(name, percents, [found[name, percent] for percent in percents]) for name in names
+    ]
     curve = CURVE if CURVE in percents else max(percents)
     curves = {name: learning(found[name, curve]) for name in names}
     return Found(
         tables,
-        {"snr_db": NOISE_DB, "degrees": FOUR, "iterations": ITERATIONS, "curve_percent": curve, **settings},
-        run.figure(f"{NAME}.svg", lambda figure: draw(figure, tables, curves), width=4 * len(names), height=6),
+        {
+            "snr_db": NOISE_DB,
+            "degrees": FOUR,
+            "iterations": ITERATIONS,
+            "curve_percent": curve,
+            **settings,
+        },
+        run.figure(
+            f"{NAME}.svg",
+            lambda figure: draw(figure, tables, curves),
+            width=4 * len(names),
+            height=6,
+        ),
         {LEARNING: curves},
     )
 
@@ -74,15 +104,24 @@ def errors(name: str, percents: Sequence[int], found: Sequence[Runs]) -> Record:
     many = [c for c, percent in enumerate(percents) if percent >= MANY]
     for row in rows.values():
         row.append(np.mean([row[c] for c in many], axis=0).tolist())
-    seconds = {method: float(np.mean([each.seconds()[method] for each in found])) for method in PAIRWISE}
-    return table(f"{name}: mean log-RMSE", [*(f"{percent} %" for percent in percents), POOLED], rows, seconds=seconds)
+    seconds = {
+        method: float(np.mean([each.seconds()[method] for each in found])) for method in PAIRWISE
+    }
+    return table(
+        f"{name}: mean log-RMSE",
+        [*(f"{percent} %" for percent in percents), POOLED],
+        rows,
+        seconds=seconds,
+    )
 
 
 def claims(record: Record) -> list[Claim]:
     """The paper's order under outliers, and what its learning curves show."""
     found = []
     for each in record["tables"]:
-        found += below_each(each, "JRMPC-B", RIVALS, f" with {MANY} % of outliers and more", [POOLED])
+        found += below_each(
+            each, "JRMPC-B", RIVALS, f" with {MANY} % of outliers and more", [POOLED]
+        )
     curves = {name: each["JRMPC-B"] for name, each in record["curves"][LEARNING].items()}
     found += [
         Claim(
@@ -95,7 +134,13 @@ def claims(record: Record) -> list[Claim]:
     if "lucy" in curves:
         floors = {name: curve[-1] for name, curve in curves.items()}
         detail = ", ".join(f"{name} {floor:.3f}" for name, floor in floors.items())
-        found.append(Claim("JRMPC-B reaches its lowest floor on lucy", min(floors, key=lambda n: floors[n]) == "lucy", detail))
+        found.append(
+            Claim(
+                "JRMPC-B reaches its lowest floor on lucy",
+                min(floors, key=lambda n: floors[n]) == "lucy",
+                detail,
+            )
+        )
     return found + standing(record["tables"])
 
 
@@ -105,11 +150,17 @@ def log_rmse(poses: np.ndarray, scene: Scene) -> float:
 
 
 def learning(each: Runs, iterations: int = ITERATIONS) -> dict[str, list[float]]:
-    """The mean log-RMSE after each iteration; a method that has stopped stays where it is. `register` counts all its levels."""
+    """The mean log-RMSE after each iteration; a method that has stopped stays where it is.
+
+    `register` counts all its levels.
+    """
     curves = {}
     for name, trials in each.trials.items():
         errors = [
-            [log_rmse(poses, scene) for poses in [*trial.history, *[trial.poses] * iterations][:iterations]]
+            [
+                log_rmse(poses, scene)
+                for poses in [*trial.history, *[trial.poses] * iterations][:iterations]
+            ]
             for trial, scene in zip(trials, each.scenes, strict=True)
         ]
         curves[name] = np.mean(errors, 0).round(4).tolist()
@@ -124,8 +175,21 @@ def draw(figure: Any, tables: list[Record], curves: Record) -> None:
         for row in each["rows"]:
             method = row["method"]
             if method in COLOURS:
-                column[0].plot(percents, row["ours"][:-1], color=COLOURS[method], marker=MARKERS[method], label=method)
-                column[1].plot(range(1, len(learnt[method]) + 1), learnt[method], color=COLOURS[method])
+                column[0].plot(
+                    percents,
+                    row["ours"][:-1],
+                    color=COLOURS[method],
+                    marker=MARKERS[method],
+                    label=method,
+                )
+                column[1].plot(
+                    range(1, len(learnt[method]) + 1), learnt[method], color=COLOURS[method]
+                )
         column[0].set(title=name, xlabel="outliers [%]", ylabel="log-RMSE")
         column[1].set(xlabel="iteration", ylabel="log-RMSE")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS), fontsize="small")
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(COLOURS),
+        fontsize="small",
+    )

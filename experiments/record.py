@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What a run of an experiment is given and what it leaves behind: options, seeds, versions, and tables beside the paper's."""
+"""What a run of an experiment is given and what it leaves behind: options, seeds, versions, and
+tables beside the paper's.
+"""
 
 import os
 import platform
@@ -27,14 +29,17 @@ class Run:
     size: str  # "paper" or "toy"
     seeds: tuple[int, ...]  # one for each realisation
     folder: Path | None = None  # for pictures; without one, none are drawn
-    store: Store = field(default_factory=Store)  # of trials, shared by experiments that ask for the same ones
+    # of trials, shared by experiments that ask for the same ones
+    store: Store = field(default_factory=Store)
 
     @property
     def toy(self) -> bool:
         """Small enough for a test."""
         return self.size == "toy"
 
-    def figure(self, name: str, draw: Callable[[Any], None], *, width: float, height: float) -> list[str]:
+    def figure(
+        self, name: str, draw: Callable[[Any], None], *, width: float, height: float
+    ) -> list[str]:
         """Draw on a Matplotlib figure of so many inches and save it."""
         return figure_file(self.folder, name, draw, width=width, height=height)
 
@@ -57,9 +62,11 @@ class Experiment(Protocol):
     TITLE: str
     SEEDS: Mapping[str, tuple[int, ...]]  # by size
     NOTES: Sequence[str]
-    KNOWN: Mapping[str, str]  # claims of the paper, or about ours, that our runs do not bear out, and why
+    # claims of the paper, or about ours, that our runs do not bear out, and why
+    KNOWN: Mapping[str, str]
     measure: Callable[[Run], Found]
-    claims: Callable[[Record], Sequence[Any]]  # of what was recorded, so that it can be judged again without a run
+    # of what was recorded, so that it can be judged again without a run
+    claims: Callable[[Record], Sequence[Any]]
 
 
 def run(experiment: Experiment, given: Run) -> Record:
@@ -72,13 +79,16 @@ def run(experiment: Experiment, given: Run) -> Record:
         "size": given.size,
         "seeds": list(given.seeds),
         "options": dict(found.options),
-        "seconds": round(time.perf_counter() - began + given.store.seconds - before, 1),  # and of trials of an earlier start
+        "seconds": round(
+            time.perf_counter() - began + given.store.seconds - before, 1
+        ),  # and of trials of an earlier start
         "tables": list(found.tables),
         "figures": list(found.figures),
         "curves": dict(found.curves),
         "missing": list(found.missing),
         "code": code(),
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in ("coframe", "numpy", "scipy", "numba")},
+        "versions": {"python": platform.python_version()}
+        | {p: version(p) for p in ("coframe", "numpy", "scipy", "numba")},
         "machine": {
             "cores": os.cpu_count(),
             "processor": _processor(),
@@ -91,8 +101,15 @@ def code() -> str:
     """The last commit that changed the library; a plus says that there are changes since."""
     git = ("git", "-C", str(ROOT))
     try:
-        last = subprocess.run([*git, "log", "-1", "--format=%h", "--", "src"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True)
+        last = subprocess.run(
+            [*git, "log", "-1", "--format=%h", "--", "src"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return last.stdout.strip() + "+" * bool(changed.stdout.strip())
@@ -113,7 +130,9 @@ def table(
     Each cell is a number, or one for each realisation. `errors`: the smaller the better.
     """
     paper, seconds = paper or {}, seconds or {}
-    cells = {name: [np.atleast_1d(np.asarray(cell, float)) for cell in row] for name, row in rows.items()}
+    cells = {
+        name: [np.atleast_1d(np.asarray(cell, float)) for cell in row] for name, row in rows.items()
+    }
     return {
         "title": title,
         "columns": list(columns),
@@ -123,7 +142,9 @@ def table(
             {
                 "method": name,
                 "ours": [_number(np.mean(cell)) for cell in cells[name]] if name in cells else None,
-                "each": [[_number(value) for value in cell] for cell in cells[name]] if name in cells else None,
+                "each": [[_number(value) for value in cell] for cell in cells[name]]
+                if name in cells
+                else None,
                 "paper": list(paper[name]) if name in paper else None,
                 "seconds": round(float(seconds[name]), 3) if name in seconds else None,
             }
@@ -139,20 +160,27 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - began
 
 
-def figure_file(folder: Path | None, name: str, draw: Callable[[Any], None], *, width: float, height: float) -> list[str]:
-    """Draw on a Matplotlib figure of so many inches and save it in the folder; without one, nothing is drawn."""
+def figure_file(
+    folder: Path | None, name: str, draw: Callable[[Any], None], *, width: float, height: float
+) -> list[str]:
+    """Draw on a Matplotlib figure of so many inches and save it in the folder; without one, nothing
+    is drawn.
+    """
     if folder is None:
         return []
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):  # small, and the same every time
+    # small, and the same every time
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
         folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(folder / name, dpi=80, metadata={"Date": None} if name.endswith("svg") else None)
+        figure.savefig(
+            folder / name, dpi=80, metadata={"Date": None} if name.endswith("svg") else None
+        )
     if name.endswith("svg"):
         (folder / name).write_text(rounded((folder / name).read_text()))
     return [name]
@@ -169,4 +197,7 @@ def _number(value: float) -> float | None:
 
 def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )

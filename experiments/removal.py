@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Figure: what becomes of the outliers. Two of four sets, the deviations, the means on their way, the split, the removal."""
+"""Figure: what becomes of the outliers.
+
+Two of four sets, the deviations, the means on their way, the split, the removal.
+"""
 
 from typing import Any
 
 import numpy as np
 
-from coframe.result.registration import Registration
 from coframe.data.simulate import Scene
+from coframe.result.registration import Registration
 from experiments import drawing, methods
 from experiments.claims import Claim, mean_of
 from experiments.record import Found, Record, Run, table
@@ -21,8 +24,8 @@ MULTIPLE = 2.0  # the paper's threshold, in medians
 COLUMNS = ["outliers found", "inliers kept", "outliers before", "outliers after"]
 SEEDS = {"paper": (0,), "toy": (0,)}
 WIDE = (
-    "At 10 dB the noise is as wide as the limbs: every component is as wide as the noise, and none stands out. At 20 dB it "
-    "holds."
+    "At 10 dB the noise is as wide as the limbs: every component is as wide as the noise, and none"
+    " stands out. At 20 dB it holds."
 )
 KNOWN = {"10 dB: removal leaves fewer outliers": WIDE, "10 dB: wide components hold outliers": WIDE}
 NOTES = (
@@ -44,12 +47,17 @@ def measure(run: Run) -> Found:
         start, rng = methods.centred(scene.clouds), lambda: np.random.default_rng(run.seeds[0])
         trials = {n: methods.batch_from_nothing(scene.clouds, start, rng(), n) for n in STEPS}
         stages = {n: each.full for n, each in trials.items()}
-        found = {"JRMPC-B": trials[STEPS[-1]], "register": methods.register(scene.clouds, start, rng())}
+        found = {
+            "JRMPC-B": trials[STEPS[-1]],
+            "register": methods.register(scene.clouds, start, rng()),
+        }
         for method, trial in found.items():
             rows[f"{method}, {label}"] = split(trial.full, scene, MULTIPLE)
             seconds[f"{method}, {label}"] = trial.seconds
         shares[label] = list(outlying(stages[STEPS[-1]], scene))
-        sizes[label] = [float(np.ptp(result.mixture.means, axis=0).max()) for result in stages.values()]
+        sizes[label] = [
+            float(np.ptp(result.mixture.means, axis=0).max()) for result in stages.values()
+        ]
         figures += run.figure(
             f"{NAME}-{label.replace(' ', '')}.png",
             lambda figure, scene=scene, stages=stages: draw(figure, scene, stages),
@@ -58,10 +66,26 @@ def measure(run: Run) -> Found:
         )
     tables = [
         table("Shares of points", COLUMNS, rows, seconds=seconds, errors=False),
-        table("Share of outliers in components of JRMPC-B", ["above the threshold", "below it"], shares, errors=False),
-        table("Extent of the means of JRMPC-B", [f"after {n}" for n in STEPS], sizes, digits=2, errors=False),
+        table(
+            "Share of outliers in components of JRMPC-B",
+            ["above the threshold", "below it"],
+            shares,
+            errors=False,
+        ),
+        table(
+            "Extent of the means of JRMPC-B",
+            [f"after {n}" for n in STEPS],
+            sizes,
+            digits=2,
+            errors=False,
+        ),
     ]
-    options = {"model": MODEL, "snr_db": NOISE_DB, "outliers": OUTLIERS, "threshold_medians": MULTIPLE}
+    options = {
+        "model": MODEL,
+        "snr_db": NOISE_DB,
+        "outliers": OUTLIERS,
+        "threshold_medians": MULTIPLE,
+    }
     return Found(tables, options, figures)
 
 
@@ -75,17 +99,28 @@ def claims(record: Record) -> list[Claim]:
         wide, narrow = shares[label].values()
         first, *_, last = sizes[label].values()
         found += [
-            Claim(f"{label}: removal leaves fewer outliers", after < before, f"{before:.1%} before, {after:.1%} after"),
             Claim(
-                f"{label}: wide components hold outliers", wide > narrow, f"{wide:.0%} of their points, {narrow:.0%} of others"
+                f"{label}: removal leaves fewer outliers",
+                after < before,
+                f"{before:.1%} before, {after:.1%} after",
             ),
-            Claim(f"{label}: the means start in a small cell and grow to the size of the object", first < last),
+            Claim(
+                f"{label}: wide components hold outliers",
+                wide > narrow,
+                f"{wide:.0%} of their points, {narrow:.0%} of others",
+            ),
+            Claim(
+                f"{label}: the means start in a small cell and grow to the size of the object",
+                first < last,
+            ),
         ]
     return found
 
 
 def split(result: Registration, scene: Scene, multiple: float) -> list[float]:
-    """Share of outliers that are removed, share of others that stay, share of outliers among all before and after."""
+    """Share of outliers that are removed, share of others that stay, share of outliers among all
+    before and after.
+    """
     inlier = np.concatenate(result.inliers(multiple))
     outlier = np.concatenate(scene.outliers)
     return [
@@ -103,7 +138,9 @@ def outlying(result: Registration, scene: Scene) -> tuple[float, float]:
     explained = labels >= 0
     wide = explained & ~good[labels]
     fine = explained & good[labels]
-    return float(outlier[wide].mean()) if wide.any() else 0.0, float(outlier[fine].mean()) if fine.any() else 0.0
+    return float(outlier[wide].mean()) if wide.any() else 0.0, (
+        float(outlier[fine].mean()) if fine.any() else 0.0
+    )
 
 
 def draw(figure: Any, scene: Scene, stages: dict[int, Registration]) -> None:
@@ -112,13 +149,21 @@ def draw(figure: Any, scene: Scene, stages: dict[int, Registration]) -> None:
     last = stages[STEPS[-1]]
     for j in (0, 1):
         cloud, outlier = scene.clouds[j], scene.outliers[j]
-        drawing.clouds(axes[j], [cloud[~outlier], cloud[outlier]], f"set {j + 1} and its outliers", size=1.5)
+        drawing.clouds(
+            axes[j], [cloud[~outlier], cloud[outlier]], f"set {j + 1} and its outliers", size=1.5
+        )
     axes[2].hist(np.sqrt(last.mixture.variances), bins=60, color="#1f77b4")
     axes[2].axvline(np.sqrt(MULTIPLE * np.median(last.mixture.variances)), color="#d62728")
     axes[2].set_title("deviations, threshold", fontsize="small")
     for panel, n in zip(axes[3:6], STEPS[:3], strict=True):
         drawing.clouds(panel, [stages[n].mixture.means], f"means after {n} iterations", size=1.5)
     good, means = last.reliable(MULTIPLE), last.mixture.means
-    drawing.clouds(axes[6], [means[good], means[~good]], "means split", size=1.5, colours=("#1f77b4", "#d62728"))
+    drawing.clouds(
+        axes[6],
+        [means[good], means[~good]],
+        "means split",
+        size=1.5,
+        colours=("#1f77b4", "#d62728"),
+    )
     drawing.clouds(axes[7], last.aligned(), "registered")
     drawing.clouds(axes[8], last.cleaned(MULTIPLE), "after removal")

@@ -31,28 +31,39 @@ where it is below 2, more realisations may turn the order around.
 
 def read(folder: Path, experiments: Mapping[str, Experiment]) -> dict[str, Record]:
     """The records of a folder, in the order of the experiments."""
-    return {name: json.loads(path.read_text()) for name in experiments if (path := folder / f"{name}.json").exists()}
+    return {
+        name: json.loads(path.read_text())
+        for name in experiments
+        if (path := folder / f"{name}.json").exists()
+    }
 
 
 def text(records: Mapping[str, Record], experiments: Mapping[str, Experiment], link: str) -> str:
     """The report; `link` is the folder of the pictures, seen from where the report will lie."""
     verdicts = {name: judged(experiments[name], record) for name, record in records.items()}
     parts = [HEAD, summary(records, verdicts)]
-    parts += [section(each, verdicts[name], experiments[name].NOTES, link) for name, each in records.items()]
+    parts += [
+        section(each, verdicts[name], experiments[name].NOTES, link)
+        for name, each in records.items()
+    ]
     return "\n".join(parts)
 
 
 def summary(records: Mapping[str, Record], verdicts: Mapping[str, Sequence[Verdict]]) -> str:
     """One line for each experiment."""
     lines = [
-        "| experiment | size | realisations | time [s] | code | claims that hold | known disagreements |",
+        (
+            "| experiment | size | realisations | time [s] | code | claims that hold | known"
+            " disagreements |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     for name, each in records.items():
         hold = sum(verdict.claim.holds for verdict in verdicts[name])
         lines.append(
-            f"| [{name}](#{name}): {each['title']} | {each['size']} | {len(each['seeds'])} | {each['seconds']:.0f} "
-            f"| {each['code']} | {hold} of {len(verdicts[name])} | {len(verdicts[name]) - hold} |"
+            f"| [{name}](#{name}): {each['title']} | {each['size']} | {len(each['seeds'])} |"
+            f" {each['seconds']:.0f} | {each['code']} | {hold} of {len(verdicts[name])} |"
+            f" {len(verdicts[name]) - hold} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -63,9 +74,12 @@ def section(each: Record, verdicts: Sequence[Verdict], notes: Sequence[str], fol
     lines = [
         f"## {each['name']}",
         "",
-        f"{each['title']}. {len(each['seeds'])} realisation{several}, seed{several} {', '.join(map(str, each['seeds']))}; "
-        f"{each['seconds']:.0f} s on {machine['cores']} cores of {machine['processor']} (load {machine['load']}); "
-        f"coframe {versions['coframe']}, code {each['code']}, NumPy {versions['numpy']}.",
+        (
+            f"{each['title']}. {len(each['seeds'])} realisation{several}, seed{several}"
+            f" {', '.join(map(str, each['seeds']))}; {each['seconds']:.0f} s on {machine['cores']}"
+            f" cores of {machine['processor']} (load {machine['load']}); coframe"
+            f" {versions['coframe']}, code {each['code']}, NumPy {versions['numpy']}."
+        ),
         "",
     ]
     for table in each["tables"]:
@@ -73,8 +87,14 @@ def section(each: Record, verdicts: Sequence[Verdict], notes: Sequence[str], fol
     lines += [f"![{each['name']}]({folder}/{figure})\n" for figure in each["figures"]]
     hold = [verdict for verdict in verdicts if verdict.claim.holds]
     lines += listed("Claims that hold:", [said(verdict) for verdict in hold])
-    lines += listed("Known disagreements:", [said(verdict) for verdict in verdicts if not verdict.claim.holds])
-    missing = [f"Not run, because the data is not there: {', '.join(each['missing'])}."] if each["missing"] else []
+    lines += listed(
+        "Known disagreements:", [said(verdict) for verdict in verdicts if not verdict.claim.holds]
+    )
+    missing = (
+        [f"Not run, because the data is not there: {', '.join(each['missing'])}."]
+        if each["missing"]
+        else []
+    )
     lines += listed("Notes:", [*notes, *missing])
     return "\n".join(lines).rstrip() + "\n"
 
@@ -102,12 +122,18 @@ def shortened(detail: str) -> str:
 def rows(table: Record) -> list[str]:
     """A table in Markdown; the best of our own figures in each column is set in bold."""
     measured = [row["ours"] for row in table["rows"] if row["ours"] and row["method"] not in STARTS]
-    best = [min((row[c] for row in measured if row[c] is not None), default=None) for c in range(len(table["columns"]))]
+    best = [
+        min((row[c] for row in measured if row[c] is not None), default=None)
+        for c in range(len(table["columns"]))
+    ]
     timed = any(row["seconds"] is not None for row in table["rows"])
     head = [table["title"], *table["columns"], *(["seconds"] if timed else [])]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in table["rows"]:
-        bold = [table["errors"] and row["ours"] in measured and row["ours"][c] == best[c] for c in range(len(best))]
+        bold = [
+            table["errors"] and row["ours"] in measured and row["ours"][c] == best[c]
+            for c in range(len(best))
+        ]
         cells = [cell(row, c, table["digits"], bold=bold[c]) for c in range(len(best))]
         if timed:
             cells.append("" if row["seconds"] is None else f"{row['seconds']:.2f}")

@@ -19,17 +19,32 @@ LEAST = 5  # points of a cell of the section that say how thick it is
 CELL = 0.03  # of the extent
 SEEDS = multiview.SEEDS
 KNOWN: dict[str, str] = {}
-NOTES = ("All points of the scans within the slice are shown, not only those that were registered.",)
+NOTES = (
+    "All points of the scans within the slice are shown, not only those that were registered.",
+)
 
 
 def measure(run: Run) -> Found:
     """The slices, all scan points within them, and how thick the line is."""
     names = available(multiview.NAMES, run.size)[: 1 if run.toy else None]
-    slices = {name: {method: [section(run, name, method, seed) for seed in run.seeds] for method in SHOWN} for name in names}
-    rows = {method: [[1e3 * thickness(each) for each in slices[name][method]] for name in names] for method in SHOWN}
-    figures = run.figure(f"{NAME}.png", lambda figure: draw(figure, slices), width=2.2 * len(SHOWN), height=2.2 * len(names))
+    slices = {
+        name: {method: [section(run, name, method, seed) for seed in run.seeds] for method in SHOWN}
+        for name in names
+    }
+    rows = {
+        method: [[1e3 * thickness(each) for each in slices[name][method]] for name in names]
+        for method in SHOWN
+    }
+    figures = run.figure(
+        f"{NAME}.png",
+        lambda figure: draw(figure, slices),
+        width=2.2 * len(SHOWN),
+        height=2.2 * len(names),
+    )
     options = {"half_thickness": HALF, "cell": CELL, **multiview.SETTINGS[run.size]}
-    return Found([table("Thickness of the line [1e-3 of the extent]", names, rows)], options, figures)
+    return Found(
+        [table("Thickness of the line [1e-3 of the extent]", names, rows)], options, figures
+    )
 
 
 def claims(record: Record) -> list[Claim]:
@@ -38,12 +53,22 @@ def claims(record: Record) -> list[Claim]:
 
 
 def section(run: Run, name: str, method: str, seed: int) -> list[np.ndarray]:
-    """The points (n, 3) of each whole scan near a plane through the middle of the object, across its second axis."""
-    given, found = multiview.problem(name, run.size, seed, None), multiview.trial(run, name, method, seed, None)
+    """The points (n, 3) of each whole scan near a plane through the middle of the object, across
+    its second axis.
+    """
+    given, found = (
+        multiview.problem(name, run.size, seed, None),
+        multiview.trial(run, name, method, seed, None),
+    )
     whole, published = scans(name, run.size)
     poses = multiview.on_scans(found.poses, given, published)
-    poses = published[0] @ geometry.inverse(poses[0]) @ poses  # all methods in the frame of the same scan
-    height = np.median(np.concatenate([geometry.transform(T, scan) for T, scan in zip(published, whole, strict=True)])[:, 1])
+    # all methods in the frame of the same scan
+    poses = published[0] @ geometry.inverse(poses[0]) @ poses
+    height = np.median(
+        np.concatenate(
+            [geometry.transform(T, scan) for T, scan in zip(published, whole, strict=True)]
+        )[:, 1]
+    )
     placed = [geometry.transform(T, scan) for T, scan in zip(poses, whole, strict=True)]
     return [points[np.abs(points[:, 1] - height) < HALF] for points in placed]
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the experiments on simulated views share: the same views for every method, and errors over all realisations."""
+"""What the experiments on simulated views share: the same views for every method, and errors over
+all realisations.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,8 +10,8 @@ from functools import cache
 import numpy as np
 
 from coframe.data import simulate
-from coframe.evaluate import metrics
 from coframe.data.simulate import Scene
+from coframe.evaluate import metrics
 from experiments import methods
 from experiments.methods import PAIRWISE
 from experiments.models import MODELS, model
@@ -32,7 +34,10 @@ class Runs:
     def over(self, measure: Measure) -> dict[str, list[float]]:
         """A figure of every trial, by method."""
         return {
-            name: [measure(trial.poses, scene) for trial, scene in zip(trials, self.scenes, strict=True)]
+            name: [
+                measure(trial.poses, scene)
+                for trial, scene in zip(trials, self.scenes, strict=True)
+            ]
             for name, trials in self.trials.items()
         }
 
@@ -42,11 +47,16 @@ class Runs:
 
     def seconds(self) -> dict[str, float]:
         """The mean time of a trial, by method."""
-        return {name: float(np.mean([trial.seconds for trial in trials])) for name, trials in self.trials.items()}
+        return {
+            name: float(np.mean([trial.seconds for trial in trials]))
+            for name, trials in self.trials.items()
+        }
 
 
 def rmse(poses: np.ndarray, scene: Scene) -> float:
-    """The root of the mean squared Frobenius error of the rotations, relative to the first set, over the other sets."""
+    """The root of the mean squared Frobenius error of the rotations, relative to the first set,
+    over the other sets.
+    """
     return metrics.rotation_rmse(poses, scene.poses)
 
 
@@ -59,20 +69,36 @@ def runs(
     noise_db: float,
     outliers: float,
 ) -> Runs:
-    """Views of a model as in the paper, one scene for each seed, and what each method makes of them."""
+    """Views of a model as in the paper, one scene for each seed, and what each method makes of
+    them.
+    """
     scenes = [views(name, run.size, degrees, noise_db, outliers, seed) for seed in run.seeds]
-    setup = f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
+    setup = (
+        f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
+    )
 
     def solved(method: str, scene: Scene, seed: int) -> Trial:
-        call = lambda: PAIRWISE[method](scene.clouds, methods.centred(scene.clouds), np.random.default_rng(seed))  # noqa: E731
+        call = lambda: PAIRWISE[method](
+            scene.clouds, methods.centred(scene.clouds), np.random.default_rng(seed)
+        )  # noqa: E731
         return run.store.get(f"{setup}-{seed}-{method.split()[0]}", call)
 
-    return Runs(scenes, {m: [solved(m, *each) for each in zip(scenes, run.seeds, strict=True)] for m in contestants})
+    return Runs(
+        scenes,
+        {
+            m: [solved(m, *each) for each in zip(scenes, run.seeds, strict=True)]
+            for m in contestants
+        },
+    )
 
 
 @cache
-def views(name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int) -> Scene:
+def views(
+    name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int
+) -> Scene:
     """One realisation."""
     rng = np.random.default_rng([seed, MODELS.index(name)])
     count = TOY_COUNT if size == "toy" else PAPER_COUNT
-    return simulate.paper_views(model(name, size), degrees, count, noise_db=noise_db, outliers=outliers, rng=rng)
+    return simulate.paper_views(
+        model(name, size), degrees, count, noise_db=noise_db, outliers=outliers, rng=rng
+    )

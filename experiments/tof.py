@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Figure: ten views of a time-of-flight camera, front and top, before and after the removal of outliers. K = 450."""
+"""Figure: ten views of a time-of-flight camera, front and top, before and after the removal of
+outliers. K = 450.
+"""
 
 from functools import partial
 from typing import Any
@@ -25,9 +27,12 @@ SETTINGS = {
 }
 SEEDS = {"paper": (0,), "toy": (0,)}
 KNOWN = {
-    "JRMPC-B registers better than the others do": "By the residual it is better than seqICP and MV-ICP, and 4 % behind "
-    "MAICP and MATrICP. With K = 450 for 50,000 points a component is a patch of some centimetres, wider than the residual "
-    "that is left. The paper judges by eye, and our MAICP is given all pairs that overlap."
+    "JRMPC-B registers better than the others do": (
+        "By the residual it is better than seqICP and MV-ICP, and 4 % behind MAICP and MATrICP."
+        " With K = 450 for 50,000 points a component is a patch of some centimetres, wider than the"
+        " residual that is left. The paper judges by eye, and our MAICP is given all pairs that"
+        " overlap."
+    )
 }
 GATE = 0.03  # of the extent: the camera's noise is a hundredth of it
 SHOWN = 6000  # points of a picture
@@ -36,7 +41,9 @@ SHOWN = 6000  # points of a picture
 def views(size: str) -> list[np.ndarray]:
     """The clouds, in units of their largest extent, those that show nothing left out."""
     if size == "toy":
-        return simulate.scene(4, 600, degrees=30.0, outliers=0.05, rng=np.random.default_rng(0)).clouds
+        return simulate.scene(
+            4, 600, degrees=30.0, outliers=0.05, rng=np.random.default_rng(0)
+        ).clouds
     clouds = [cloud[np.isfinite(cloud).all(1)] for cloud in datasets.tof().clouds()]
     unit = max(simulate.extent(cloud) for cloud in clouds)
     return [cloud / unit for cloud in clouds]
@@ -48,23 +55,32 @@ def contestants(settings: Record) -> dict[str, Method]:
         "MV-ICP": methods.baseline("mv-icp"),
         "MAICP": methods.baseline("maicp"),
         "MATrICP": methods.baseline("matricp"),
-        "JRMPC-B": partial(methods.batch_from_rough, components=settings["components"], iterations=settings["iterations"]),
+        "JRMPC-B": partial(
+            methods.batch_from_rough,
+            components=settings["components"],
+            iterations=settings["iterations"],
+        ),
         "register": methods.register,
     }
 
 
 def measure(run: Run) -> Found:
-    """All methods from the poses of sequential ICP; without a truth, the gap between the surfaces is the measure.
+    """All methods from the poses of sequential ICP; without a truth, the gap between the surfaces
+    is the measure.
 
     A seed draws the points of the views and the means of JRMPC-B. The picture is of the first.
     """
     whole = views(run.size)
     surfaces = [metrics.Surface.of(cloud) for cloud in whole]
     trials = [solved(run, whole, seed) for seed in run.seeds]
-    rows = {name: [[residual(surfaces, each[name].poses, GATE) for each in trials]] for name in trials[0]}
+    rows = {
+        name: [[residual(surfaces, each[name].poses, GATE) for each in trials]]
+        for name in trials[0]
+    }
     seconds = {name: float(np.mean([each[name].seconds for each in trials])) for name in trials[0]}
     kept = {
-        name: [[float(np.concatenate(each[name].full.inliers()).mean()) for each in trials]] for name in ("JRMPC-B", "register")
+        name: [[float(np.concatenate(each[name].full.inliers()).mean()) for each in trials]]
+        for name in ("JRMPC-B", "register")
     }
     tables = [
         table("Held-out residual [1e-3 of the extent]", ["EXBI"], rows, seconds=seconds),
@@ -77,8 +93,13 @@ def measure(run: Run) -> Found:
 def solved(run: Run, whole: list[np.ndarray], seed: int) -> dict[str, Trial]:
     """Every method on some of the points."""
     settings, rng = SETTINGS[run.size], np.random.default_rng(seed)
-    clouds = [cloud[rng.choice(len(cloud), min(settings["points"], len(cloud)), replace=False)] for cloud in whole]
-    trials = {"seqICP": methods.baseline("icp sequential")(clouds, geometry.identity(len(clouds), 3), rng)}
+    clouds = [
+        cloud[rng.choice(len(cloud), min(settings["points"], len(cloud)), replace=False)]
+        for cloud in whole
+    ]
+    trials = {
+        "seqICP": methods.baseline("icp sequential")(clouds, geometry.identity(len(clouds), 3), rng)
+    }
     for name, method in contestants(settings).items():
         trials[name] = method(clouds, trials["seqICP"].poses, np.random.default_rng(seed))
     return trials

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""One call of a method, and a store of such calls: a long run that is interrupted goes on where it was."""
+"""One call of a method, and a store of such calls: a long run that is interrupted goes on where it
+was.
+"""
 
 import time
 from collections.abc import Callable
@@ -43,7 +45,10 @@ def trial(run: Callable[[], Registration]) -> Trial:
 
 @dataclass
 class Store:
-    """Trials by their key, in memory and, with a folder, on disk. The folder is for one version of the code only."""
+    """Trials by their key, in memory and, with a folder, on disk.
+
+    The folder is for one version of the code only.
+    """
 
     folder: Path | None = None
     found: dict[str, Trial] = field(default_factory=dict)
@@ -52,7 +57,9 @@ class Store:
     def get(self, key: str, make: Callable[[], Trial]) -> Trial:
         """The trial of this key, made where it is not there yet."""
         if key not in self.found:
-            self.found[key] = make() if self.folder is None else self._kept(self.folder / f"{key}.npz", make)
+            self.found[key] = (
+                make() if self.folder is None else self._kept(self.folder / f"{key}.npz", make)
+            )
         return self.found[key]
 
     def _kept(self, path: Path, make: Callable[[], Trial]) -> Trial:
@@ -65,5 +72,7 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary, temporary.open("wb") as file:
             whole = time.perf_counter() - began
-            np.savez(file, poses=made.poses, history=made.history, seconds=made.seconds, whole=whole)
+            np.savez(
+                file, poses=made.poses, history=made.history, seconds=made.seconds, whole=whole
+            )
         return made

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Damaged files for every reader and odd problems for `register`: an answer or an InputError, soon, and nothing else.
+"""Damaged files for every reader and odd problems for `register`: an answer or an InputError, soon,
+and nothing else.
 
-`python -m fuzz` runs all of it, `python -m fuzz --only ply --runs 1000` a part; see docs/reliability.md.
+`python -m fuzz` runs all of it, `python -m fuzz --only ply --runs 1000` a part; see
+docs/reliability.md.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""All targets, one after the other, each in processes of its own; a table of what was tried and what was found."""
+"""All targets, one after the other, each in processes of its own; a table of what was tried and
+what was found.
+"""
 
 import argparse
 import importlib.util
@@ -20,19 +22,32 @@ DEATHS = 20  # of a target's process, after which it is given up
 
 
 def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tally:
-    """One target: so many cases, or so many seconds, whichever ends first. A process that dies is replaced. What was tried is
-    recorded, also of a run that is interrupted."""
+    """One target: so many cases, or so many seconds, whichever ends first. A process that dies is
+    replaced. What was tried is recorded, also of a run that is interrupted."""
     tally, start = Tally(), time.monotonic()
     try:
-        while tally.cases < runs and time.monotonic() - start < seconds and len(tally.findings) < DEATHS:
-            with tempfile.TemporaryDirectory(prefix="coframe-fuzz-", dir=_shared_memory()) as scratch:
+        while (
+            tally.cases < runs
+            and time.monotonic() - start < seconds
+            and len(tally.findings) < DEATHS
+        ):
+            with tempfile.TemporaryDirectory(
+                prefix="coframe-fuzz-", dir=_shared_memory()
+            ) as scratch:
                 left = seconds - (time.monotonic() - start)
                 task = [name, scratch, runs - tally.cases, seed + tally.cases, left, engine]
                 command = [sys.executable, "-m", "fuzz.worker", *map(str, task)]
                 quiet = subprocess.DEVNULL
                 process = subprocess.CompletedProcess[str](command, 0)
                 try:
-                    process = subprocess.run(command, cwd=ROOT, stdout=quiet, stderr=subprocess.PIPE, text=True, check=False)
+                    process = subprocess.run(
+                        command,
+                        cwd=ROOT,
+                        stdout=quiet,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                        check=False,
+                    )
                 finally:
                     tally += outcome(name, Path(scratch), process)
                 if not process.returncode:
@@ -48,10 +63,16 @@ def outcome(name: str, folder: Path, process: subprocess.CompletedProcess[str]) 
     count = folder / "count"
     done, refused = struct.unpack("<QQ", count.read_bytes()) if count.exists() else (0, 0)
     if process.returncode:
-        kind = "hang" if -process.returncode in (signal.SIGALRM, signal.SIGPROF) else f"death{process.returncode}"
+        kind = (
+            "hang"
+            if -process.returncode in (signal.SIGALRM, signal.SIGPROF)
+            else f"death{process.returncode}"
+        )
         inside = folder / "input" / worker_target(name)
         if not inside.exists() or not done:
-            raise SystemExit(f"{name}: the process died before its first case\n{process.stderr[-3000:]}")
+            raise SystemExit(
+                f"{name}: the process died before its first case\n{process.stderr[-3000:]}"
+            )
         worker.keep(inside, folder, kind, process.stderr[-3000:])
     findings = sorted(path.stem for path in folder.glob("*.why"))
     for path in (path for stem in findings for path in folder.glob(f"{stem}.*")):
@@ -77,7 +98,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100_000, help="cases per reader")
     parser.add_argument("--problems", type=int, default=10_000, help="problems for register")
     parser.add_argument("--seconds", type=float, default=1800.0, help="per target, at most")
-    parser.add_argument("--resume", action="store_true", help="count what earlier runs tried, and run what is missing")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="count what earlier runs tried, and run what is missing",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--engine", choices=("auto", "own", "atheris"), default="auto")
@@ -86,11 +111,19 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     both = ("own", "atheris") if importlib.util.find_spec("atheris") else ("own",)
     found = 0
-    print(f"engines: {', '.join(both) if given.engine == 'auto' else given.engine}; seed {given.seed}; {counts.commit()}")
-    print(f"{'target':18} {'cases':>8} {'read':>8} {'refused':>8} {'time':>9} {'rate':>9}  findings", flush=True)
+    print(
+        f"engines: {', '.join(both) if given.engine == 'auto' else given.engine}; seed"
+        f" {given.seed}; {counts.commit()}"
+    )
+    print(
+        f"{'target':18} {'cases':>8} {'read':>8} {'refused':>8} {'time':>9} {'rate':>9}  findings",
+        flush=True,
+    )
     for name in given.only or TARGETS:
         # What `register` does with a problem lies in compiled code, where atheris sees nothing.
-        engines = (given.engine,) if given.engine != "auto" else ("own",) if name == "register" else both
+        engines = (
+            (given.engine,) if given.engine != "auto" else ("own",) if name == "register" else both
+        )
         wanted = given.problems if name == "register" else given.runs
         earlier = counts.total(counts.load(), name)
         missing = max(0, wanted - earlier.cases) if given.resume else wanted
@@ -98,7 +131,13 @@ def main() -> None:
         for i, engine in enumerate(engines):
             runs = (missing + i) // len(engines)
             if runs > 0:
-                tally = fuzzed(name, runs, given.seed + earlier.cases + i * wanted, given.seconds / len(engines), engine)
+                tally = fuzzed(
+                    name,
+                    runs,
+                    given.seed + earlier.cases + i * wanted,
+                    given.seconds / len(engines),
+                    engine,
+                )
                 found += len(tally.findings)
                 shown += tally
         print(shown.line(name), flush=True)

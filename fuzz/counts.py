@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What has been tried so far, in fuzz/counts.json: runs in slices add up, and none repeats the cases of another."""
+"""What has been tried so far, in fuzz/counts.json: runs in slices add up, and none repeats the
+cases of another.
+"""
 
 import json
 import subprocess
@@ -20,12 +22,22 @@ class Tally:
     refused: int = 0
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
-    commits: dict[str, int] = field(default_factory=dict)  # cases by the state of the code that they were run on
+    # cases by the state of the code that they were run on
+    commits: dict[str, int] = field(default_factory=dict)
 
     def __add__(self, other: "Tally") -> "Tally":
-        commits = {c: self.commits.get(c, 0) + other.commits.get(c, 0) for c in {**self.commits, **other.commits}}
+        commits = {
+            c: self.commits.get(c, 0) + other.commits.get(c, 0)
+            for c in {**self.commits, **other.commits}
+        }
         findings = list(dict.fromkeys([*self.findings, *other.findings]))
-        return Tally(self.cases + other.cases, self.refused + other.refused, self.seconds + other.seconds, findings, commits)
+        return Tally(
+            self.cases + other.cases,
+            self.refused + other.refused,
+            self.seconds + other.seconds,
+            findings,
+            commits,
+        )
 
     def line(self, name: str) -> str:
         rate, found = self.cases / max(self.seconds, 1e-9), ", ".join(self.findings) or "none"
@@ -40,7 +52,10 @@ def load() -> Counts:
     """The counts of earlier runs."""
     if not FILE.exists():
         return {}
-    return {name: {e: Tally(**t) for e, t in engines.items()} for name, engines in json.loads(FILE.read_text()).items()}
+    return {
+        name: {e: Tally(**t) for e, t in engines.items()}
+        for name, engines in json.loads(FILE.read_text()).items()
+    }
 
 
 def add(name: str, engine: str, tally: Tally) -> None:
@@ -49,7 +64,10 @@ def add(name: str, engine: str, tally: Tally) -> None:
     counts.setdefault(name, {})[engine] = counts.get(name, {}).get(engine, Tally()) + tally
     with atomic(FILE) as temporary:
         temporary.write_text(
-            json.dumps({n: {e: asdict(t) for e, t in engines.items()} for n, engines in counts.items()}, indent=1)
+            json.dumps(
+                {n: {e: asdict(t) for e, t in engines.items()} for n, engines in counts.items()},
+                indent=1,
+            )
         )
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""How a good file becomes a bad one: bits, numbers, lines, pieces; and, where a format has checksums, with good ones.
+"""How a good file becomes a bad one: bits, numbers, lines, pieces; and, where a format has
+checksums, with good ones.
 
 A wrong checksum is found at the first door, and nothing behind that door would ever be tried.
 """
@@ -38,8 +39,39 @@ INTEGERS = (
     (1 << 32) - 1,
 )
 INTEGERS += ((1 << 32), (1 << 40), (1 << 62), (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
-TEXTS = ("0", "1", "2", "-1", "3", "4", "7", "255", "256", "65536", "2147483647", "4294967296", "1000000000000", "9" * 30)
-TEXTS += ("nan", "inf", "-inf", "1e308", "1e999", "1e-320", "-0.0", "0.5", "1_0", "0x10", "", "a", "1e", ".", "+-1")
+TEXTS = (
+    "0",
+    "1",
+    "2",
+    "-1",
+    "3",
+    "4",
+    "7",
+    "255",
+    "256",
+    "65536",
+    "2147483647",
+    "4294967296",
+    "1000000000000",
+    "9" * 30,
+)
+TEXTS += (
+    "nan",
+    "inf",
+    "-inf",
+    "1e308",
+    "1e999",
+    "1e-320",
+    "-0.0",
+    "0.5",
+    "1_0",
+    "0x10",
+    "",
+    "a",
+    "1e",
+    ".",
+    "+-1",
+)
 TOKENS = (
     b"\n",
     b"\r\n",
@@ -68,8 +100,12 @@ Draw = random.Random
 Change = Callable[[bytes, Draw, Sequence[bytes]], bytes]
 
 
-def mutated(data: bytes, draw: Draw, others: Sequence[bytes] = (), tokens: Sequence[bytes] = ()) -> bytes:
-    """The data with a few changes; half of the cases inside of what a checksum or a compression guards."""
+def mutated(
+    data: bytes, draw: Draw, others: Sequence[bytes] = (), tokens: Sequence[bytes] = ()
+) -> bytes:
+    """The data with a few changes; half of the cases inside of what a checksum or a compression
+    guards.
+    """
     if draw.random() < 0.5:
         for begins, deep in DEEP.items():
             if data.startswith(begins):
@@ -80,7 +116,9 @@ def mutated(data: bytes, draw: Draw, others: Sequence[bytes] = (), tokens: Seque
     return changed(data, draw, others, tokens)[:LARGEST]
 
 
-def changed(data: bytes, draw: Draw, others: Sequence[bytes] = (), tokens: Sequence[bytes] = ()) -> bytes:
+def changed(
+    data: bytes, draw: Draw, others: Sequence[bytes] = (), tokens: Sequence[bytes] = ()
+) -> bytes:
     """One to eight changes of the bytes."""
     for _ in range(draw.choice((1, 1, 1, 2, 3, 8))):
         if tokens and draw.random() < 0.15:
@@ -100,26 +138,41 @@ def _bit(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
 
 def _byte(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
     i = draw.randrange(len(data) + 1)
-    return data[:i] + bytes([draw.choice((0, 1, 32, 48, 127, 128, 255, draw.randrange(256)))]) + data[i + 1 :]
+    return (
+        data[:i]
+        + bytes([draw.choice((0, 1, 32, 48, 127, 128, 255, draw.randrange(256)))])
+        + data[i + 1 :]
+    )
 
 
 def _integer(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
     size = draw.choice((1, 2, 4, 4, 8, 8))
     value = draw.choice(INTEGERS) + draw.choice((0, 0, 0, 1, -1))
     i = draw.randrange(len(data) + 1)
-    return data[:i] + (value % (1 << 8 * size)).to_bytes(size, draw.choice(("little", "big"))) + data[i + size :]
+    return (
+        data[:i]
+        + (value % (1 << 8 * size)).to_bytes(size, draw.choice(("little", "big")))
+        + data[i + size :]
+    )
 
 
 def _real(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
     value = draw.choice((0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, 1e300, 1e-300, 5e-324, 1e38))
-    packed = struct.pack(draw.choice("<>") + "d", value) if draw.random() < 0.5 else np.array(value, "f4").tobytes()
+    packed = (
+        struct.pack(draw.choice("<>") + "d", value)
+        if draw.random() < 0.5
+        else np.array(value, "f4").tobytes()
+    )
     i = draw.randrange(len(data) + 1)
     return data[:i] + packed + data[i + len(packed) :]
 
 
 def _text_number(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
-    begin = draw.randrange(len(data) + 1) if draw.random() < 0.5 else 0  # numbers of a header come first
-    found = [match.span() for match, _ in zip(NUMBER.finditer(data, begin), range(12), strict=False)]
+    # numbers of a header come first
+    begin = draw.randrange(len(data) + 1) if draw.random() < 0.5 else 0
+    found = [
+        match.span() for match, _ in zip(NUMBER.finditer(data, begin), range(12), strict=False)
+    ]
     if not found:
         return _integer(data, draw, others)
     a, b = draw.choice(found)
@@ -184,7 +237,9 @@ def _in_archive(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
         case _:
             members[name] = _in_array(members[name], draw)
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+    with zipfile.ZipFile(
+        packed, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    ) as archive:
         for each, content in members.items():
             archive.writestr(each, content)
     return packed.getvalue()
@@ -198,14 +253,20 @@ def _in_array(content: bytes, draw: Draw) -> bytes:
     if draw.random() < 0.5 and array.size and array.dtype.kind in "fiu":
         values = array.copy().reshape(-1)
         with np.errstate(all="ignore"):
-            values[draw.randrange(len(values))] = np.array(draw.choice((0.0, -1.0, 1e6, np.nan, np.inf, 1e300))).astype(
-                array.dtype
-            )
+            values[draw.randrange(len(values))] = np.array(
+                draw.choice((0.0, -1.0, 1e6, np.nan, np.inf, 1e300))
+            ).astype(array.dtype)
         array = values.reshape(array.shape)
     elif array.dtype.kind == "U":
         words = array.reshape(-1).tolist()
         i = draw.randrange(len(words)) if words else 0
-        words[i : i + 1] = [changed(words[i].encode(), draw).decode("utf-8", "ignore").replace("\0", "") if words else "x"]
+        words[i : i + 1] = [
+            (
+                changed(words[i].encode(), draw).decode("utf-8", "ignore").replace("\0", "")
+                if words
+                else "x"
+            )
+        ]
         array = np.array(words) if array.ndim else np.array(words[0])
     else:
         match draw.randrange(5):
@@ -238,7 +299,9 @@ def _in_image(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
     else:
         content = changed(content, draw)
     parts[i] = (kind, content)
-    checked = [struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in parts]
+    checked = [
+        struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in parts
+    ]
     return data[:8] + b"".join(checked)
 
 

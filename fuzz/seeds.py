@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Writes the good files of tests/corpus, from points of our own: `python -m fuzz.seeds`. Several kinds of each format."""
+"""Writes the good files of tests/corpus, from points of our own:
+
+`python -m fuzz.seeds`. Several kinds of each format.
+"""
 
 import contextlib
 import json
@@ -10,13 +13,11 @@ import numpy as np
 
 import coframe
 from coframe import geometry
-from coframe.io import trajectory
 from coframe.io import clouds as cloud_files
-from coframe.io import e57
+from coframe.io import e57, frames, trajectory
 from coframe.io import poses as pose_files
 from coframe.io.scan import Scan
 from coframe.report.run import Run
-from coframe.io import frames
 from coframe.sequence import state
 from coframe.sequence.tracker import Tracker, TrackOptions
 from fuzz.targets import CAMERA, MESHES, POSES, small_run
@@ -45,14 +46,17 @@ def write_all() -> None:
     _arrays()
     e57.write_scans(_path("e57", "seed.e57"), [Scan(POINTS), RICH])
     e57.write_scans(
-        _path("poses-e57", "seed.e57"), [Scan(POINTS[:1], pose=pose, name=n) for n, pose in zip("ab", _poses(), strict=False)]
+        _path("poses-e57", "seed.e57"),
+        [Scan(POINTS[:1], pose=pose, name=n) for n, pose in zip("ab", _poses(), strict=False)],
     )
     _meshes()
     _images()
     for form in POSES:
         path = _path(f"poses-{form}", f"seed{pose_files.FORMATS[form] or '.txt'}")
         if form == "matrix":
-            path.write_text("".join(" ".join(map(repr, row)) + "\n" for row in _poses()[0].tolist()))
+            path.write_text(
+                "".join(" ".join(map(repr, row)) + "\n" for row in _poses()[0].tolist())
+            )
         else:
             pose_files.export(path, form, ["a", "b", "c"], _poses())
     path_of_sensor = coframe.Trajectory(np.array([0.0, 0.5, 1.5]), _poses())
@@ -73,22 +77,36 @@ def _path(target: str, name: str) -> Path:
 
 def _poses() -> np.ndarray:
     rng = np.random.default_rng(9)
-    return np.array([geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(3)])
+    return np.array(
+        [geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(3)]
+    )
 
 
 def _plys() -> None:
     xyz = "property float x\nproperty float y\nproperty float z\n"
     head = f"element vertex 6\n{xyz}element face 1\nproperty list uchar int vertex_indices\n"
-    _path("ply", "seed-ascii.ply").write_text(f"ply\nformat ascii 1.0\ncomment c\n{head}end_header\n{ROWS}3 0 1 2\n")
+    _path("ply", "seed-ascii.ply").write_text(
+        f"ply\nformat ascii 1.0\ncomment c\n{head}end_header\n{ROWS}3 0 1 2\n"
+    )
     body = POINTS.astype(">f4").tobytes() + struct.pack(">B3i", 3, 0, 1, 2)
-    _path("ply", "seed-big.ply").write_bytes(f"ply\nformat binary_big_endian 1.0\n{head}end_header\n".encode() + body)
-    lists = "element vertex 2\nproperty float x\nproperty float y\nproperty float z\nproperty list uchar int about\n"
+    _path("ply", "seed-big.ply").write_bytes(
+        f"ply\nformat binary_big_endian 1.0\n{head}end_header\n".encode() + body
+    )
+    lists = (
+        "element vertex 2\nproperty float x\nproperty float y\nproperty float z\nproperty list"
+        " uchar int about\n"
+    )
     rows = b"".join(struct.pack("<3fBi", 1, 2, 3, 1, 7) for _ in range(2))
-    _path("ply", "seed-lists.ply").write_bytes(f"ply\nformat binary_little_endian 1.0\n{lists}end_header\n".encode() + rows)
+    _path("ply", "seed-lists.ply").write_bytes(
+        f"ply\nformat binary_little_endian 1.0\n{lists}end_header\n".encode() + rows
+    )
 
 
 def _pcds() -> None:
-    head = "# .PCD v0.7\nVERSION 0.7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nCOUNT 1 1 1 1\nWIDTH 6\nHEIGHT 1\n"
+    head = (
+        "# .PCD v0.7\nVERSION 0.7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nCOUNT 1 1 1"
+        " 1\nWIDTH 6\nHEIGHT 1\n"
+    )
     head += "VIEWPOINT 0 0 0 1 0 0 0\nPOINTS 6\n"
     text = "".join(f"{row} 4.2108e+06\n" for row in ROWS.splitlines())
     _path("pcd", "seed-ascii.pcd").write_text(f"{head}DATA ascii\n{text}")
@@ -114,28 +132,42 @@ def _arrays() -> None:
     np.save(_path("npy", "seed-flat.npy"), POINTS[:, :2].astype("f4"))
     fields = np.zeros(4, [("x", "f4"), ("y", "f4"), ("z", "f4"), ("red", "u1")])
     np.save(_path("npy", "seed-fields.npy"), fields)
-    np.savez(_path("npz", "seed.npz"), points=POINTS, colours=RICH.colours, normals=RICH.normals, intensity=RICH.intensity)
+    np.savez(
+        _path("npz", "seed.npz"),
+        points=POINTS,
+        colours=RICH.colours,
+        normals=RICH.normals,
+        intensity=RICH.intensity,
+    )
     np.savez_compressed(_path("npz", "seed-two.npz"), a=POINTS, b=POINTS[:4], poses=_poses()[:2])
 
 
 def _meshes() -> None:
     faces = [(0, 1, 2), (2, 3, 4), (3, 4, 5)]
     lines = ROWS.splitlines()
-    obj = "".join(f"v {line}\n" for line in lines) + "".join("f {} {} {}\n".format(*(i + 1 for i in face)) for face in faces)
+    obj = "".join(f"v {line}\n" for line in lines) + "".join(
+        "f {} {} {}\n".format(*(i + 1 for i in face)) for face in faces
+    )
     off = f"OFF\n6 3 0\n{ROWS}" + "".join("3 {} {} {}\n".format(*face) for face in faces)
     facets = "".join(
-        "facet normal 0 0 1\nouter loop\n" + "".join(f"vertex {lines[i]}\n" for i in face) + "endloop\nendfacet\n"
+        "facet normal 0 0 1\nouter loop\n"
+        + "".join(f"vertex {lines[i]}\n" for i in face)
+        + "endloop\nendfacet\n"
         for face in faces
     )
     for kind, text in zip(MESHES, (obj, f"solid a\n{facets}endsolid a\n", off), strict=True):
         _path(kind, f"seed.{kind}").write_text(text)
     _path("obj", "seed-groups.obj").write_text(
-        "mtllib a.mtl\no one\nv 0 0 0 1 0 0\nv 1 0 0 0 1 0\nv 0 1 0 0 0 1\nvt 0 0\nvn 0 0 1\nusemtl m\nf 1/1/1 2/1/1 -1/1/1\n"
-        "g two\nv 0 0 1\nf 1//1 2//1 4//1\nf 1 2 3 4\n"
+        "mtllib a.mtl\no one\nv 0 0 0 1 0 0\nv 1 0 0 0 1 0\nv 0 1 0 0 0 1\nvt 0 0\nvn 0 0 1\nusemtl"
+        " m\nf 1/1/1 2/1/1 -1/1/1\ng two\nv 0 0 1\nf 1//1 2//1 4//1\nf 1 2 3 4\n"
     )
-    record = np.zeros(len(faces), [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
+    record = np.zeros(
+        len(faces), [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")]
+    )
     record["corners"] = POINTS[np.array(faces)]
-    _path("stl", "seed-binary.stl").write_bytes(b" " * 80 + struct.pack("<I", len(faces)) + record.tobytes())
+    _path("stl", "seed-binary.stl").write_bytes(
+        b" " * 80 + struct.pack("<I", len(faces)) + record.tobytes()
+    )
 
 
 def _images() -> None:
@@ -151,7 +183,11 @@ def _results() -> None:
     """A small result, and one with colours in the plane."""
     rng = np.random.default_rng(0)
     clouds = [rng.normal(size=(12, 3)), rng.normal(size=(12, 3))]
-    found = coframe.register(clouds, geometry.identity(2, 3), options=coframe.Options(components=2, iterations=1, points=12))
+    found = coframe.register(
+        clouds,
+        geometry.identity(2, 3),
+        options=coframe.Options(components=2, iterations=1, points=12),
+    )
     found = coframe.Registration(**{**vars(found), "history": found.history[-2:]})
     folder = CORPUS / "result"
     found.save(folder)
@@ -163,21 +199,26 @@ def _results() -> None:
 
 
 def checkpoint(path: Path) -> None:
-    """The checkpoint of a run that was stopped. It holds options and a version, so that it does not stay good for ever."""
+    """The checkpoint of a run that was stopped.
+
+    It holds options and a version, so that it does not stay good for ever.
+    """
 
     def stop(step: coframe.Iteration) -> bool:
         raise KeyboardInterrupt
 
     path.unlink(missing_ok=True)
-    with contextlib.suppress(KeyboardInterrupt), coframe.Journal(path, every=0.0) as journal:
-        small_run(journal, on_iteration=stop)
+    with contextlib.suppress(KeyboardInterrupt), coframe.Checkpoint(path, every=0.0) as checkpoint:
+        small_run(checkpoint, on_iteration=stop)
 
 
 def _interrupted() -> None:
     """A checkpoint, and what the report keeps of a run."""
     path = _path("checkpoint", "seed.db")
     checkpoint(path)
-    Run("coframe register", {"seed": 0}, {"coframe": "0"}, 1.0, geometry.identity(2, 3)).save(path.parent)
+    Run("coframe register", {"seed": 0}, {"coframe": "0"}, 1.0, geometry.identity(2, 3)).save(
+        path.parent
+    )
     (path.parent / "run.json").replace(_path("run", "seed.json"))
 
 

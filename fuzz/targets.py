@@ -17,15 +17,13 @@ import numpy as np
 import coframe
 from coframe import geometry
 from coframe.align import schedule
-from coframe.io import trajectory
-from coframe.result import folder as folders
-from coframe.input.checks import InputError
-from coframe.io.depth import Intrinsics
-from coframe.io import npz, images
+from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
+from coframe.io import frames, images, npz, trajectory
 from coframe.io import poses as pose_files
+from coframe.io.depth import Intrinsics
 from coframe.report import run
-from coframe.io import frames
+from coframe.result import folder as folders
 from coframe.sequence import state
 from fuzz import problems
 
@@ -38,7 +36,10 @@ CAMERA = Intrinsics(5.0, 5.0, 2.0, 2.0, 1000.0)
 
 @dataclass(frozen=True)
 class Target:
-    """A reader. The case is written to `name` in a folder of its own, beside what `prepare` puts there."""
+    """A reader.
+
+    The case is written to `name` in a folder of its own, beside what `prepare` puts there.
+    """
 
     name: str
     read: Callable[[Path], object]
@@ -94,7 +95,13 @@ def result(path: Path) -> None:
     """A whole result: everything that it offers is there and finite."""
     found = coframe.load(path.parent)
     M, D = len(found.clouds), found.poses.shape[1] - 1
-    assert len(found.names) == len(found.verdicts) == len(found.labels) == len(found.outlier_probability) == M
+    assert (
+        len(found.names)
+        == len(found.verdicts)
+        == len(found.labels)
+        == len(found.outlier_probability)
+        == M
+    )
     for pose in found.poses:
         rigid(pose)
     assert np.isfinite(found.merged()).all()
@@ -135,11 +142,15 @@ def checkpoint(path: Path) -> None:
         rigid(pose)
 
 
-def small_run(journal: coframe.Journal, **arguments: Any) -> coframe.Registration:
-    """A run with a few iterations of each kind of phase: what is tried is the checkpoint, not the method."""
+def small_run(checkpoint: coframe.Checkpoint, **arguments: Any) -> coframe.Registration:
+    """A run with a few iterations of each kind of phase: what is tried is the checkpoint, not the
+    method.
+    """
     first, trial = (replace(level, iterations=2) for level in (schedule.FIRST, schedule.TRIALS[0]))
     with mock.patch.multiple(schedule, **problems.SHORT | {"FIRST": first, "TRIALS": (trial,)}):
-        return coframe.register(SMALL, geometry.identity(2, 2), options=QUICK, journal=journal, **arguments)
+        return coframe.register(
+            SMALL, geometry.identity(2, 2), options=QUICK, checkpoint=checkpoint, **arguments
+        )
 
 
 def resumed(path: Path) -> None:
@@ -147,8 +158,8 @@ def resumed(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         copy = Path(folder) / path.name
         shutil.copy(path, copy)
-        with coframe.Journal(copy, resume=True) as journal:
-            found = small_run(journal)
+        with coframe.Checkpoint(copy, resume=True) as checkpoint:
+            found = small_run(checkpoint)
         for pose in found.poses:
             rigid(pose)
 

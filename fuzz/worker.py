@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""One process that fuzzes one target. It may die: what it was reading stays in its folder, and the parent looks at it.
+"""One process that fuzzes one target. It may die: what it was reading stays in its folder, and the
+parent looks at it.
 
-`python -m fuzz.worker TARGET FOLDER RUNS SEED SECONDS ENGINE`; or `python -m fuzz.worker replay FOLDER`, with the files of each
-target as JSON on stdin and, on stdout, what was wrong and which were read.
+`python -m fuzz.worker TARGET FOLDER RUNS SEED SECONDS ENGINE`; or `python -m fuzz.worker replay
+FOLDER`, with the files of each target as JSON on stdin and, on stdout, what was wrong and which
+were read.
 """
 
 import contextlib
@@ -55,7 +57,9 @@ class Cases:
         resource.setrlimit(resource.RLIMIT_AS, (virtual + MEMORY, resource.RLIM_INFINITY))
 
     def warm_up(self, name: str) -> None:
-        """Good files first: libraries are loaded and kernels compiled before time and memory are limited."""
+        """Good files first: libraries are loaded and kernels compiled before time and memory are
+        limited.
+        """
         from coframe import InputError
 
         for seed in sorted((CORPUS / name).glob("seed*")):
@@ -64,7 +68,11 @@ class Cases:
                 self.target.read(self.path)
 
     def run(self, data: bytes) -> None:
-        """One case. The process ends here by SIGPROF or SIGALRM when it hangs, or by whatever a native library does to it."""
+        """One case.
+
+        The process ends here by SIGPROF or SIGALRM when it hangs, or by whatever a native library
+        does to it.
+        """
         from coframe import InputError
 
         self.path.write_bytes(data)
@@ -90,7 +98,11 @@ class Cases:
 
     def found(self, kind: str, error: BaseException) -> None:
         """Keep the input, once for each place that it goes wrong in."""
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "fuzz" not in frame.filename]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if "fuzz" not in frame.filename
+        ]
         where = f"{kind} {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else kind
         if where not in self.seen:
             self.seen.add(where)
@@ -109,7 +121,11 @@ def keep(path: Path, folder: Path, kind: str, text: str) -> Path:
 def _greedy(error: BaseException | None) -> bool:
     """Whether memory ran out on the way to this error: a small file asked for more than a gigabyte."""
     while error is not None:
-        if isinstance(error, MemoryError) or "MemoryError" in str(error) or "bad_alloc" in str(error):
+        if (
+            isinstance(error, MemoryError)
+            or "MemoryError" in str(error)
+            or "bad_alloc" in str(error)
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -133,7 +149,10 @@ def own(cases: Cases, seeds: list[bytes], runs: int, seed: int, seconds: float) 
 
 
 def guided(cases: Cases, seeds: list[bytes], runs: int, seed: int, seconds: float) -> None:
-    """libFuzzer drives the same changes, and its own, to code that no case has reached. Ends the process."""
+    """libFuzzer drives the same changes, and its own, to code that no case has reached.
+
+    Ends the process.
+    """
     import atheris
 
     from fuzz.mutate import mutated
@@ -145,7 +164,11 @@ def guided(cases: Cases, seeds: list[bytes], runs: int, seed: int, seconds: floa
 
     def change(data: bytes, most: int, number: int) -> bytes:
         draw = random.Random(number)
-        return atheris.Mutate(data, most) if draw.random() < 0.3 else mutated(data, draw, seeds, tokens)[:most]
+        return (
+            atheris.Mutate(data, most)
+            if draw.random() < 0.3
+            else mutated(data, draw, seeds, tokens)[:most]
+        )
 
     arguments = [
         sys.argv[0],
@@ -155,7 +178,14 @@ def guided(cases: Cases, seeds: list[bytes], runs: int, seed: int, seconds: floa
         "-max_len=65536",
         "-timeout=0",
     ]
-    arguments += ["-rss_limit_mb=0", "-verbosity=0", "-print_final_stats=0", "-handle_segv=0", "-handle_abrt=0", str(corpus)]
+    arguments += [
+        "-rss_limit_mb=0",
+        "-verbosity=0",
+        "-print_final_stats=0",
+        "-handle_segv=0",
+        "-handle_abrt=0",
+        str(corpus),
+    ]
     atheris.Setup(arguments, cases.run, custom_mutator=change)
     atheris.Fuzz()
 
@@ -172,21 +202,41 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
         return own
     import atheris
 
-    modules = ("clouds", "e57", "images", "las", "mesh", "pcd", "ply", "poses", "raw", "scan", "text", "archive")
+    modules = (
+        "clouds",
+        "e57",
+        "images",
+        "las",
+        "mesh",
+        "pcd",
+        "ply",
+        "poses",
+        "npy",
+        "scan",
+        "text",
+        "npz",
+    )
     readers = [f"coframe.io.{name}" for name in modules]
-    others = ["coframe.trajectory", "coframe.sequence.frames", "coframe.sequence.tracking", "coframe.result"]
+    others = [
+        "coframe.io.trajectory",
+        "coframe.io.frames",
+        "coframe.sequence.tracker",
+        "coframe.result",
+    ]
     libraries = ["plyfile", "laspy", "trimesh.exchange", "PIL.PngImagePlugin"]
     compiled = [
-        "coframe.algebra",
-        "coframe.kernels",
-        "coframe.pairs",
-        "coframe.io.numbers",
-        "coframe.surface",
+        "coframe.em.joint_kernels",
+        "coframe.em.kernels",
+        "coframe.em.joint_sparse_kernels",
+        "coframe.io.table",
+        "coframe.align.denoise",
         "coframe.start",
         "fuzz",
     ]
     included = [*readers, *others, *libraries]
-    with atheris.instrument_imports(include=included, exclude=compiled, enable_loader_override=False):
+    with atheris.instrument_imports(
+        include=included, exclude=compiled, enable_loader_override=False
+    ):
         import coframe  # noqa: F401
         import fuzz.targets  # noqa: F401
     return guided
@@ -216,7 +266,9 @@ def main() -> None:
     os.environ |= {"NUMBA_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}  # a backtrace takes seconds
     drive = load(engine)
     cases = Cases(name, Path(folder))
-    seeds = [path.read_bytes() for path in sorted((CORPUS / name).iterdir()) if path.suffix != ".why"]
+    seeds = [
+        path.read_bytes() for path in sorted((CORPUS / name).iterdir()) if path.suffix != ".why"
+    ]
     drive(cases, seeds, int(runs), int(seed), float(seconds))
 
 

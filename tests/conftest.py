@@ -3,7 +3,6 @@
 
 import importlib.util
 import os
-import pkgutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,21 +11,31 @@ import hypothesis
 import jaxtyping
 import pytest
 
-# Every module but those that Numba compiles. Listed without importing: a module imported before the hook stays unchecked.
-assert not any(name.startswith("coframe.") for name in sys.modules), "coframe was imported before its shapes could be checked"
+# Every module but those that Numba compiles. Listed without importing: a module imported before the
+# hook stays unchecked.
+assert not any(name.startswith("coframe.") for name in sys.modules), (
+    "coframe was imported before its shapes could be checked"
+)
 _package = importlib.util.find_spec("coframe")
 assert _package is not None, "coframe is not installed: pip install -e '.[dev]'"
-_modules = {module.name for module in pkgutil.iter_modules(_package.submodule_search_locations)} - {
-    "algebra",
-    "kernels",
-    "pairs",
+_root = Path(_package.submodule_search_locations[0])
+_compiled = {"em/kernels.py", "em/joint_kernels.py", "em/joint_sparse_kernels.py"}
+_files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
+_modules = {
+    name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for name in _files
+    if name != "__init__.py" and (name.count("/") == 0 or not name.endswith("__init__.py"))
 }
 jaxtyping.install_import_hook([f"coframe.{name}" for name in sorted(_modules)], "beartype.beartype")
 
-hypothesis.settings.register_profile("coframe", deadline=None, derandomize=True, database=None, max_examples=50)
+hypothesis.settings.register_profile(
+    "coframe", deadline=None, derandomize=True, database=None, max_examples=50
+)
 hypothesis.settings.load_profile("coframe")
 
-DATA = Path(os.environ.get("COFRAME_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+DATA = Path(
+    os.environ.get("COFRAME_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
+)
 REFERENCE = Path(os.environ.get("COFRAME_REFERENCE") or DATA.parent / "reference")
 
 
@@ -39,7 +48,9 @@ def _found(folder: Path, variable: str, name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def data():
-    """data("jrmpc_synthetic") is the path of that third-party set; the test skips where there is none."""
+    """data("jrmpc_synthetic") is the path of that third-party set; the test skips where there is
+    none.
+    """
     return partial(_found, DATA, "COFRAME_DATA")
 
 

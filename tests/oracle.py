@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The oracle: JRMPC-B straight from the paper, in its letters and with its loops. Slow on purpose; imports nothing of coframe.
+"""The oracle: JRMPC-B straight from the paper, in its letters and with its loops. Slow on purpose;
+imports nothing of coframe.
 
-Points V[j][i], poses R[j], t[j], means mu[k], priors p[k] or, for each cloud its own, p[j][k]. sigma[k] is a variance, or a
-D x D matrix for the model of eqs. (1) to (7), before the paper restricts it to spheres. Numbers of equations are the journal's.
-The densities are Decimals: their exponential never underflows, so that no trick is needed where the paper has none.
+Points V[j][i], poses R[j], t[j], means mu[k], priors p[k] or, for each cloud its own, p[j][k].
+sigma[k] is a variance, or a D x D matrix for the model of eqs. (1) to (7), before the paper
+restricts it to spheres. Numbers of equations are the checkpoint's. The densities are Decimals: their
+exponential never underflows, so that no trick is needed where the paper has none.
 """
 
 import decimal
@@ -28,13 +30,19 @@ def beta(V, R, t, p, mu, sigma):
             x = R[j] @ V[j][i] + t[j]
             for k in range(len(mu)):
                 y = x - mu[k]
-                square = y @ y / sigma[k] if spheres else y @ np.linalg.solve(sigma[k], y)  # the norm of eq. (7)
-                out[j][i].append(Decimal(float(p[j][k])) / scale[k] * Decimal(float(-square / 2)).exp())
+                # the norm of eq. (7)
+                square = y @ y / sigma[k] if spheres else y @ np.linalg.solve(sigma[k], y)
+                out[j][i].append(
+                    Decimal(float(p[j][k])) / scale[k] * Decimal(float(-square / 2)).exp()
+                )
     return out
 
 
 def alpha(beta, c):
-    """Eq. (8): alpha_jik; c is the uniform term, gamma / (h (gamma + 1)). The last column is the outlier class."""
+    """Eq. (8): alpha_jik; c is the uniform term, gamma / (h (gamma + 1)).
+
+    The last column is the outlier class.
+    """
     c = Decimal(float(c))
     out = []
     for j in range(len(beta)):
@@ -53,12 +61,16 @@ def log_likelihood(beta, c, w=None):
     for j in range(len(beta)):
         out.append(0.0)
         for i in range(len(beta[j])):
-            out[j] += (1 if w is None else w[j][i]) * float((sum(beta[j][i]) + Decimal(float(c))).ln())
+            out[j] += (1 if w is None else w[j][i]) * float(
+                (sum(beta[j][i]) + Decimal(float(c))).ln()
+            )
     return np.array(out)
 
 
 def sums(V, R, t, mu, alpha, w=None):
-    """What the M-step needs of the points: sum alpha, sum alpha (x - mu) and sum alpha (x - mu)(x - mu)^T, over i."""
+    """What the M-step needs of the points: sum alpha, sum alpha (x - mu) and sum alpha (x - mu)(x -
+    mu)^T, over i.
+    """
     M, K, D = len(V), len(mu), len(mu[0])
     A, b, C = np.zeros((M, K)), np.zeros((M, K, D)), np.zeros((M, K, D, D))
     for j in range(M):
@@ -85,7 +97,10 @@ def W(alpha_j, V_j, K):
     """Eq. (11): the virtual points w_jk, as columns."""
     out = []
     for k in range(K):
-        out.append(sum(alpha_j[i, k] * V_j[i] for i in range(len(V_j))) / sum(alpha_j[i, k] for i in range(len(V_j))))
+        out.append(
+            sum(alpha_j[i, k] * V_j[i] for i in range(len(V_j)))
+            / sum(alpha_j[i, k] for i in range(len(V_j)))
+        )
     return np.array(out).T
 
 
@@ -154,11 +169,31 @@ def priors(alpha, gamma):
     outliers = sum(alpha_j[i, -1] for alpha_j in alpha for i in range(len(alpha_j)))
     eta = (gamma + 1) * (N - outliers)
     K = alpha[0].shape[1] - 1
-    return np.array([sum(alpha_j[i, k] for alpha_j in alpha for i in range(len(alpha_j))) / eta for k in range(K)])
+    return np.array(
+        [
+            sum(alpha_j[i, k] for alpha_j in alpha for i in range(len(alpha_j))) / eta
+            for k in range(K)
+        ]
+    )
 
 
-def batch(V, mu, *, sigma=None, R=None, t=None, gamma=None, epsilon2=1e-6, Q, update_priors=False, fixed_variances=0):
-    """Algorithm 1 with the defaults of the authors' program: R, t, mu, sigma, p, and the log-likelihood before each turn."""
+def batch(
+    V,
+    mu,
+    *,
+    sigma=None,
+    R=None,
+    t=None,
+    gamma=None,
+    epsilon2=1e-6,
+    Q,
+    update_priors=False,
+    fixed_variances=0,
+):
+    """Algorithm 1 with the defaults of the authors' program:
+
+    R, t, mu, sigma, p, and the log-likelihood before each turn.
+    """
     M, (K, D) = len(V), mu.shape
     R = [np.eye(D)] * M if R is None else R
     t = [mu.mean(0) - V_j.mean(0) for V_j in V] if t is None else t
@@ -174,7 +209,9 @@ def batch(V, mu, *, sigma=None, R=None, t=None, gamma=None, epsilon2=1e-6, Q, up
     for q in range(Q):
         b = beta(V, R, t, p, mu, sigma)
         a = alpha(b, c)
-        log_likelihoods.append(log_likelihood(b, c).sum() - sum(map(len, V)) * D / 2 * np.log(2 * np.pi))
+        log_likelihoods.append(
+            log_likelihood(b, c).sum() - sum(map(len, V)) * D / 2 * np.log(2 * np.pi)
+        )
         L = [Lambda(a[j], sigma) for j in range(M)]
         w = [W(a[j], V[j], K) for j in range(M)]
         R = [rotation(mu.T, L[j], w[j]) for j in range(M)]
@@ -187,11 +224,29 @@ def batch(V, mu, *, sigma=None, R=None, t=None, gamma=None, epsilon2=1e-6, Q, up
     return np.array(R), np.array(t), mu, sigma, p, np.array(log_likelihoods)
 
 
-def incremental(V, R, t, mu, sigma, p, c, past_alpha, v, R_m, t_m, *, gamma, epsilon2=1e-6, Q, update_priors=False):
-    """Algorithm 2, with the updates of means, variances and priors as sums over all points of all sets.
+def incremental(
+    V,
+    R,
+    t,
+    mu,
+    sigma,
+    p,
+    c,
+    past_alpha,
+    v,
+    R_m,
+    t_m,
+    *,
+    gamma,
+    epsilon2=1e-6,
+    Q,
+    update_priors=False,
+):
+    """Algorithm 2, with the updates of means, variances and priors as sums over all points of all
+    sets.
 
-    V, R, t and past_alpha are the registered sets, their poses and their posteriors, which stay; v is the new set. The
-    posterior has R v + t, where the paper prints R v - t.
+    V, R, t and past_alpha are the registered sets, their poses and their posteriors, which stay; v
+    is the new set. The posterior has R v + t, where the paper prints R v - t.
     """
     K = len(mu)
     for _ in range(Q):

@@ -15,7 +15,14 @@ NORMALS = np.linalg.qr(RNG.normal(size=(7, 3, 3)))[0][:, 0]
 INTENSITY = RNG.integers(2, 60000, 7).astype("f8")
 POSE = geometry.exp(np.array([0.3, -0.2, 0.5, 10.0, -20.0, 3.0]))
 FULL = Scan(POINTS, COLOURS, NORMALS, INTENSITY, {"time": np.arange(7.0)}, POSE, "scan")
-LIBRARIES = {".las": "laspy", ".laz": "laspy", ".e57": "pye57", ".obj": "trimesh", ".stl": "trimesh", ".off": "trimesh"}
+LIBRARIES = {
+    ".las": "laspy",
+    ".laz": "laspy",
+    ".e57": "pye57",
+    ".obj": "trimesh",
+    ".stl": "trimesh",
+    ".off": "trimesh",
+}
 
 
 def needs(suffix: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from test_joint import Problem
 
 from coframe import geometry
+from coframe.align import covariance
 from coframe.align import verdict as assess
 from coframe.em import joint
 from coframe.em.joint import UNCONSTRAINED, Constraints, Prior
@@ -37,11 +38,15 @@ def hard_moments(clouds: list[tuple[np.ndarray, np.ndarray]], K: int) -> tuple[M
     )
 
 
-def plane(rng: np.random.Generator, height: float = 0.0, seen: range = range(PATCHES)) -> tuple[np.ndarray, np.ndarray]:
+def plane(
+    rng: np.random.Generator, height: float = 0.0, seen: range = range(PATCHES)
+) -> tuple[np.ndarray, np.ndarray]:
     """Noisy points on patches of a plane, turned so that its normal is no axis."""
     labels = np.repeat(np.array(seen), POINTS)
     corner = np.stack([labels // 5, labels % 5], 1).astype(float)
-    x = np.c_[corner + rng.uniform(size=corner.shape), height + NOISE * rng.normal(size=len(labels))]
+    x = np.c_[
+        corner + rng.uniform(size=corner.shape), height + NOISE * rng.normal(size=len(labels))
+    ]
     return x @ geometry.exp_rotation(np.array([0.3, -0.8, 0.5])).T, labels
 
 
@@ -51,7 +56,8 @@ def test_the_gap_is_the_offset_along_the_normal() -> None:
     gap, variance, weight = assess.gaps(moments, mixture)
     np.testing.assert_allclose(np.abs(gap), 0.1, atol=5 * NOISE * np.sqrt(2 / POINTS))
     np.testing.assert_allclose(gap[0], -gap[1])
-    np.testing.assert_allclose(np.median(variance), NOISE**2 * 2 / POINTS, rtol=0.1)  # the offset does not count as noise
+    # the offset does not count as noise
+    np.testing.assert_allclose(np.median(variance), NOISE**2 * 2 / POINTS, rtol=0.1)
     np.testing.assert_allclose(weight, POINTS / 2)
     for verdict in assess.verdicts(moments, mixture):
         assert verdict.residual == pytest.approx(0.1, rel=0.01)
@@ -78,7 +84,9 @@ def test_a_cloud_beside_the_others_is_weak() -> None:
 def test_a_cloud_without_overlap_fails() -> None:
     rng = np.random.default_rng(0)
     common, alone = range(15), range(15, 25)
-    moments, mixture = hard_moments([plane(rng, seen=common), plane(rng, seen=common), plane(rng, seen=alone)], PATCHES)
+    moments, mixture = hard_moments(
+        [plane(rng, seen=common), plane(rng, seen=common), plane(rng, seen=alone)], PATCHES
+    )
     verdicts = assess.verdicts(moments, mixture)
     assert [v.verdict for v in verdicts] == ["aligned", "aligned", "failed"]
     assert [v.overlap for v in verdicts] == [1, 1, 0]
@@ -105,22 +113,26 @@ class Assessed(Problem):
         self.places = self.points.mean(1)  # where the clouds' origins lie
         self.scene_centre = self.means.mean(0)
         mass = self.moments.mass.sum(0)
-        self.certain = ((mass - D) / mass)[:, None, None] * self.precisions  # a fitted plane took D of the points' freedom
+        self.certain = ((mass - D) / mass)[
+            :, None, None
+        ] * self.precisions  # a fitted plane took D of the points' freedom
 
     @property
     def placed(self) -> np.ndarray:
         return geometry.pose(np.tile(np.eye(self.D), (self.M, 1, 1)), self.places)
 
     def covariance(self, constraints: Constraints = UNCONSTRAINED) -> np.ndarray:
-        return assess.pose_covariance(self.moments, self.mixture, self.placed, constraints)
+        return covariance.pose_covariance(self.moments, self.mixture, self.placed, constraints)
 
     def error_covariance(self, constraints: Constraints = UNCONSTRAINED) -> np.ndarray:
-        return assess.error_covariance(self.moments, self.mixture, self.placed, constraints)
+        return covariance.error_covariance(self.moments, self.mixture, self.placed, constraints)
 
     def at_places(self, whole: np.ndarray) -> np.ndarray:
-        """The clouds' own blocks of a covariance of all twists, each moved from the scene's centre to its cloud's place."""
+        """The clouds' own blocks of a covariance of all twists, each moved from the scene's centre
+        to its cloud's place.
+        """
         blocks = [whole[self.P * j :, self.P * j :][: self.P, : self.P] for j in range(self.M)]
-        levers = [joint.lever(place - self.scene_centre) for place in self.places]
+        levers = [geometry.lever(place - self.scene_centre) for place in self.places]
         return np.array([J @ block @ J.T for J, block in zip(levers, blocks, strict=True)])
 
 
@@ -132,8 +144,12 @@ each_covariance = pytest.mark.parametrize(
 
 @each_dimension
 @each_covariance
-@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"])
-def test_covariance_is_symmetric_and_not_negative(D: int, covariance: Covariance, constraints: Constraints) -> None:
+@pytest.mark.parametrize(
+    "constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"]
+)
+def test_covariance_is_symmetric_and_not_negative(
+    D: int, covariance: Covariance, constraints: Constraints
+) -> None:
     C = covariance(Assessed(D), constraints)
     np.testing.assert_allclose(C, C.swapaxes(1, 2), atol=1e-12 * np.abs(C).max())
     assert np.linalg.eigvalsh(C).min() > -1e-12 * np.abs(C).max()
@@ -162,45 +178,61 @@ def test_covariance_of_shifts_is_that_in_the_gauge_of_the_average_cloud(D: int) 
     pseudo = np.linalg.pinv(H[np.ix_(shift, shift)], hermitian=True)  # least twists: none in common
     np.testing.assert_allclose(mean @ pseudo, 0, atol=1e-9)
     whole = joint.covariance(H, D, Constraints(motion="translation"))
-    np.testing.assert_allclose(whole[np.ix_(shift, shift)], pseudo, rtol=1e-6, atol=1e-7 * np.abs(pseudo).max())
+    np.testing.assert_allclose(
+        whole[np.ix_(shift, shift)], pseudo, rtol=1e-6, atol=1e-7 * np.abs(pseudo).max()
+    )
     np.testing.assert_array_equal(whole[~shift], 0)
 
 
 @each_dimension
 @each_covariance
 def test_covariance_follows_the_unit(D: int, covariance: Covariance) -> None:
-    """Beside a fixed cloud; without one, the stiffness against a common turn knows the unit, and `register` has its own."""
+    """Beside a fixed cloud; without one, the stiffness against a common turn knows the unit, and
+    `register` has its own.
+    """
     p, unit, constraints = Assessed(D), 1000.0, Constraints(fixed=(0,))
     C = covariance(p, constraints)
     p.moments = replace(
-        p.moments, about=unit * p.moments.about, first=unit * p.moments.first, second=unit**2 * p.moments.second
+        p.moments,
+        about=unit * p.moments.about,
+        first=unit * p.moments.first,
+        second=unit**2 * p.moments.second,
     )
-    p.mixture = replace(p.mixture, means=unit * p.mixture.means, covariances=unit**2 * p.mixture.covariances)
+    p.mixture = replace(
+        p.mixture, means=unit * p.mixture.means, covariances=unit**2 * p.mixture.covariances
+    )
     p.places = unit * p.places
     units = np.where(np.arange(p.P) < p.P - D, 1, unit)
-    np.testing.assert_allclose(covariance(p, constraints), C * np.outer(units, units), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        covariance(p, constraints), C * np.outer(units, units), rtol=1e-6, atol=1e-9
+    )
 
 
 @each_dimension
-@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"])
+@pytest.mark.parametrize(
+    "constraints", [UNCONSTRAINED, Constraints(fixed=(2,))], ids=["free", "fixed"]
+)
 def test_covariance_falls_with_the_number_of_points(D: int, constraints: Constraints) -> None:
     p = Assessed(D)
     few = p.covariance(constraints)
     times(p, 5)
     some = p.covariance(constraints)
-    assert (
-        np.linalg.eigvalsh(few / 5 - some).min() > -1e-12 * np.abs(few).max()
-    )  # points that the components took are missed less
+    # points that the components took are missed less
+    assert np.linalg.eigvalsh(few / 5 - some).min() > -1e-12 * np.abs(few).max()
     times(p, 1e6)
     many = p.covariance(constraints)
     times(p, 5)
-    np.testing.assert_allclose(p.covariance(constraints), many / 5, rtol=1e-5, atol=1e-9 * np.abs(many).max())
+    np.testing.assert_allclose(
+        p.covariance(constraints), many / 5, rtol=1e-5, atol=1e-9 * np.abs(many).max()
+    )
 
 
 def times(p: Assessed, factor: float) -> None:
     """As many times the points."""
     m = p.moments
-    p.moments = Moments(m.about, factor * m.mass, factor * m.first, factor * m.second, factor * m.points)
+    p.moments = Moments(
+        m.about, factor * m.mass, factor * m.first, factor * m.second, factor * m.points
+    )
 
 
 @each_dimension
@@ -209,7 +241,9 @@ def test_a_tight_prior_is_the_covariance(D: int, covariance: Covariance) -> None
     p = Assessed(D)
     A = np.random.default_rng(0).normal(size=(p.P, p.P))
     known = 1e-8 * (A @ A.T + np.eye(p.P))
-    C = covariance(p, Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), place=np.zeros(D)),)))
+    C = covariance(
+        p, Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), place=np.zeros(D)),))
+    )
     np.testing.assert_allclose(C[1], known, rtol=1e-3, atol=1e-3 * np.abs(known).max())
     assert (np.linalg.eigvalsh(C)[[0, 2, 3]].max(1) > 1e-4).all()
 
@@ -221,14 +255,18 @@ def test_a_tight_prior_is_the_covariance(D: int, covariance: Covariance) -> None
 def test_the_pull_is_what_the_tangents_ask_for_where_normals_hold(D: int) -> None:
     p, constraints = Assessed(D), Constraints(fixed=(0,))
     values, axes = np.linalg.eigh(p.mixture.covariances)
-    loose = (axes * (np.maximum(values[:, :1] / values, joint.LEAST_TANGENT) / values)[:, None]) @ axes.transpose(0, 2, 1)
+    loose = (
+        axes * (np.maximum(values[:, :1] / values, joint.LEAST_TANGENT) / values)[:, None]
+    ) @ axes.transpose(0, 2, 1)
     H, left = joint.system(p.moments, loose, p.scene_centre)
     _, g = joint.system(p.moments, p.precisions, p.scene_centre)
     pull = np.zeros_like(g)
     pull[p.P :] = -np.linalg.solve(H[p.P :, p.P :], (g - left)[p.P :])
     extra = p.error_covariance(constraints) - p.covariance(constraints)
     assert np.linalg.norm(pull) > 0.01
-    np.testing.assert_allclose(extra, p.at_places(np.outer(pull, pull)), rtol=1e-6, atol=1e-7 * np.abs(extra).max())
+    np.testing.assert_allclose(
+        extra, p.at_places(np.outer(pull, pull)), rtol=1e-6, atol=1e-7 * np.abs(extra).max()
+    )
 
 
 @each_dimension
@@ -239,16 +277,24 @@ def test_round_components_do_not_pull(D: int) -> None:
 
 
 def corner(rng: np.random.Generator, upper: float) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy points on six patches of each of three walls that meet, of which two stand upright; seen up to `upper` of each."""
+    """Noisy points on six patches of each of three walls that meet, of which two stand upright;
+    seen up to `upper` of each.
+    """
     labels = np.repeat(np.arange(18), POINTS)
     wall, column, row = labels // 6, labels % 3, labels // 3 % 2
-    u, v = column + rng.uniform(size=len(labels)), row + rng.uniform(0, np.where(wall == 2, 1.0, upper))
+    u, v = (
+        column + rng.uniform(size=len(labels)),
+        row + rng.uniform(0, np.where(wall == 2, 1.0, upper)),
+    )
     off = 5 * NOISE * rng.normal(size=len(labels))
     return np.choose(wall[:, None], [np.c_[off, u, v], np.c_[u, off, v], np.c_[u, v, off]]), labels
 
 
 def test_clouds_that_see_the_same_patches_in_part_are_pulled() -> None:
-    """One cloud sees the lower half of each patch of the upright walls. It lies in place, yet is drawn up the walls."""
+    """One cloud sees the lower half of each patch of the upright walls.
+
+    It lies in place, yet is drawn up the walls.
+    """
     up = np.zeros(6)
     up[5] = 1
     deviations = []
@@ -256,9 +302,17 @@ def test_clouds_that_see_the_same_patches_in_part_are_pulled() -> None:
         rng = np.random.default_rng(0)
         moments, mixture = hard_moments([corner(rng, upper) for upper in (1.0, 1.0, seen)], 18)
         given = moments, mixture, geometry.identity(3, 3), UNCONSTRAINED
-        pull = assess.pull(moments, mixture, np.average(mixture.means, axis=0, weights=mixture.weights), *given[2:])[2] @ up
-        deviation = np.sqrt(assess.pose_covariance(*given)[2, 5, 5])
+        pull = (
+            covariance.pull(
+                moments,
+                mixture,
+                np.average(mixture.means, axis=0, weights=mixture.weights),
+                *given[2:],
+            )[2]
+            @ up
+        )
+        deviation = np.sqrt(covariance.pose_covariance(*given)[2, 5, 5])
         deviations.append(pull / deviation)
-        assert assess.error_covariance(*given)[2, 5, 5] >= deviation**2
+        assert covariance.error_covariance(*given)[2, 5, 5] >= deviation**2
     assert abs(deviations[0]) < 1
     assert deviations[1] > 4

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Each baseline against a known answer: exact matches, literal sums, finite differences, motions that agree."""
+"""Each baseline against a known answer: exact matches, literal sums, finite differences, motions
+that agree.
+"""
 
 from itertools import islice
 
@@ -9,20 +11,24 @@ from scenes import random_poses, relative, views
 
 import coframe
 from coframe import baselines, geometry
-from coframe.em import estep
-from coframe.evaluate import metrics
-from coframe.baselines import overlap as network
 from coframe.baselines import averaging, cpd, gmmreg, icp, run, simultaneous
+from coframe.baselines import overlap as network
+from coframe.em import estep
 from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
+from coframe.evaluate import metrics
 
 
-def copies(D: int, M: int = 3, points: int = 150, degrees: float = 4.0) -> tuple[list[np.ndarray], np.ndarray]:
+def copies(
+    D: int, M: int = 3, points: int = 150, degrees: float = 4.0
+) -> tuple[list[np.ndarray], np.ndarray]:
     """The same points in M frames, each in another order, and the poses that bring them together."""
     rng = np.random.default_rng([7, D])
     (cloud,), _ = views(D, sizes=(points,), noise=0.0)
     truth = random_poses(rng, M, D, degrees, degrees / 400)
-    return [geometry.transform(geometry.inverse(T), cloud[rng.permutation(points)]) for T in truth], truth
+    return [
+        geometry.transform(geometry.inverse(T), cloud[rng.permutation(points)]) for T in truth
+    ], truth
 
 
 @pytest.mark.parametrize("D", [2, 3])
@@ -31,9 +37,13 @@ def test_exact_matches_give_the_exact_motion(name: str, D: int) -> None:
     degrees = 0.01 if name == "mv-icp" else 4.0  # whose matches must be right from the start
     clouds, truth = copies(D, points=150 if D == 3 else 60, degrees=degrees)
     result = baselines.METHODS[name](clouds, geometry.identity(3, D), iterations=200)
-    np.testing.assert_allclose(relative(result.poses), relative(truth), atol=5e-6 if name == "gmmreg" else 1e-6)
+    np.testing.assert_allclose(
+        relative(result.poses), relative(truth), atol=5e-6 if name == "gmmreg" else 1e-6
+    )
     assert len(result.history) == result.iterations > 0
-    np.testing.assert_allclose(relative(result.history[-1].poses), relative(result.poses), atol=1e-12)
+    np.testing.assert_allclose(
+        relative(result.history[-1].poses), relative(result.poses), atol=1e-12
+    )
 
 
 def test_neither_units_nor_survey_coordinates_matter() -> None:
@@ -41,10 +51,14 @@ def test_neither_units_nor_survey_coordinates_matter() -> None:
     shift = np.array([4.5e5, 5.4e6, 100.0])
     far = geometry.pose(np.eye(3), -shift)
     here = relative(icp.trimmed_icp(clouds, geometry.identity(3, 3), iterations=5).poses)
-    there = icp.trimmed_icp([1000 * cloud + shift for cloud in clouds], np.tile(far, (3, 1, 1)), iterations=5).poses
+    there = icp.trimmed_icp(
+        [1000 * cloud + shift for cloud in clouds], np.tile(far, (3, 1, 1)), iterations=5
+    ).poses
     there = relative(there @ geometry.inverse(far))  # of the clouds without the shift
     np.testing.assert_allclose(geometry.rotation(there), geometry.rotation(here), atol=1e-8)
-    np.testing.assert_allclose(geometry.translation(there) / 1000, geometry.translation(here), atol=1e-8)
+    np.testing.assert_allclose(
+        geometry.translation(there) / 1000, geometry.translation(here), atol=1e-8
+    )
 
 
 def test_iterations_and_callback_end_a_run() -> None:
@@ -103,7 +117,8 @@ def test_trimming_finds_the_overlap() -> None:
 @pytest.mark.parametrize("D", [2, 3])
 def test_trimmed_icp_ignores_what_the_other_cloud_does_not_see(D: int) -> None:
     (first, second), truth = copies(D, M=2, points=400, degrees=3.0)
-    second = second[(geometry.transform(truth[1], second)[:, 0] < 0.4)]  # of which the first cloud sees all
+    # of which the first cloud sees all
+    second = second[(geometry.transform(truth[1], second)[:, 0] < 0.4)]
     first = first[(geometry.transform(truth[0], first)[:, 0] > -0.4)]
     start = geometry.identity(2, D)
     trimmed, plain = icp.trimmed_icp([first, second], start), icp.icp([first, second], start)
@@ -122,7 +137,9 @@ def test_cpd_is_em_with_a_variance_for_each_point(D: int) -> None:
         d = ((target[:, None] - moved) ** 2).sum(-1)
         if variances is None:
             variances = np.full(len(source), d.mean() / D)
-        alpha = estep.posteriors(target, Mixture.spheres(moved, variances, np.full(40, 0.8 / 40), density))[:, :-1]
+        alpha = estep.posteriors(
+            target, Mixture.spheres(moved, variances, np.full(40, 0.8 / 40), density)
+        )[:, :-1]
         virtual = alpha.T @ target / alpha.sum(0)[:, None]
         motion = geometry.procrustes(source, virtual, alpha.sum(0) / variances)
         d = ((target[:, None] - geometry.transform(motion, source)) ** 2).sum(-1)
@@ -143,7 +160,9 @@ def test_gmmreg_climbs_the_product_of_the_mixtures(D: int) -> None:
         value, gradient = overlap.cost(twist)
         assert value == pytest.approx(literal, abs=1e-8)
         step = 1e-5 * np.eye(len(twist))
-        differences = [(overlap.cost(twist + h)[0] - overlap.cost(twist - h)[0]) / 2e-5 for h in step]
+        differences = [
+            (overlap.cost(twist + h)[0] - overlap.cost(twist - h)[0]) / 2e-5 for h in step
+        ]
         np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-5)
 
 
@@ -152,7 +171,12 @@ RING = [(j, (j + 1) % 6) for j in range(6)] + [(0, 3), (1, 4)]
 
 def measured(truth: np.ndarray, noise: float, rng: np.random.Generator) -> np.ndarray:
     twists = noise * rng.normal(size=(len(RING), geometry.degrees_of_freedom(truth.shape[1] - 1)))
-    return np.array([geometry.exp(e) @ geometry.inverse(truth[b]) @ truth[a] for (a, b), e in zip(RING, twists, strict=True)])
+    return np.array(
+        [
+            geometry.exp(e) @ geometry.inverse(truth[b]) @ truth[a]
+            for (a, b), e in zip(RING, twists, strict=True)
+        ]
+    )
 
 
 @pytest.mark.parametrize("D", [2, 3])
@@ -172,7 +196,12 @@ def test_averaging_motions_that_differ_is_least_squares(D: int) -> None:
 
     def cost(poses: np.ndarray) -> float:
         a, b = np.array(RING).T
-        return float((weights * (geometry.log(poses[b] @ motions @ geometry.inverse(poses[a])) ** 2).sum(1)).sum())
+        return float(
+            (
+                weights
+                * (geometry.log(poses[b] @ motions @ geometry.inverse(poses[a])) ** 2).sum(1)
+            ).sum()
+        )
 
     found = averaging.averaged(truth, RING, motions, weights)
     best = cost(found)
@@ -183,19 +212,25 @@ def test_averaging_motions_that_differ_is_least_squares(D: int) -> None:
 
 def test_simultaneous_form_is_the_sum_of_squares() -> None:
     rng = np.random.default_rng(3)
-    matches = [(a, b, rng.normal(size=(9, 3)), rng.normal(size=(9, 3))) for a, b in [(0, 1), (1, 2), (2, 3), (3, 0)]]
+    matches = [
+        (a, b, rng.normal(size=(9, 3)), rng.normal(size=(9, 3)))
+        for a, b in [(0, 1), (1, 2), (2, 3), (3, 0)]
+    ]
     Q, P = quadratic = simultaneous.form(matches, 4)
 
     def literal(poses: np.ndarray) -> float:
         return sum(
-            float(((geometry.transform(poses[a], p) - geometry.transform(poses[b], q)) ** 2).sum()) for a, b, p, q in matches
+            float(((geometry.transform(poses[a], p) - geometry.transform(poses[b], q)) ** 2).sum())
+            for a, b, p, q in matches
         )
 
     poses = random_poses(rng, 4, 3)
     R = np.hstack(list(geometry.rotation(poses)))
     best = geometry.pose(geometry.rotation(poses), (R @ P).T)
     assert np.trace(R @ Q @ R.T) == pytest.approx(literal(best))
-    assert all(literal(best) <= literal(random_poses(rng, 4, 3, 0.0, 0.1) @ best) for _ in range(10))
+    assert all(
+        literal(best) <= literal(random_poses(rng, 4, 3, 0.0, 0.1) @ best) for _ in range(10)
+    )
     last = literal(best)
     for _ in range(30):
         poses = simultaneous.improved(poses, quadratic)
@@ -206,7 +241,10 @@ def test_simultaneous_form_is_the_sum_of_squares() -> None:
 def test_mv_icp_keeps_its_matches_and_simreg_does_not() -> None:
     clouds, truth = copies(3, M=3, degrees=12.0)
     start = geometry.identity(3, 3)
-    fixed, updated = simultaneous.mv_icp(clouds, start), simultaneous.simreg(clouds, start, pairwise_iterations=0)
+    fixed, updated = (
+        simultaneous.mv_icp(clouds, start),
+        simultaneous.simreg(clouds, start, pairwise_iterations=0),
+    )
     error = [metrics.rotation_errors(result.poses, truth)[1:].mean() for result in (fixed, updated)]
     assert error[1] < 1e-5 < 0.1 < error[0]
 
@@ -214,8 +252,11 @@ def test_mv_icp_keeps_its_matches_and_simreg_does_not() -> None:
 def test_clouds_that_overlap_are_found() -> None:
     angle = np.linspace(0, 2 * np.pi, 600, endpoint=False)
     circle = np.stack([np.cos(angle), np.sin(angle)], 1)
-    arcs = [np.roll(circle, -100 * j, axis=0)[:210] for j in range(6)]  # each shares half of its points with either neighbour
-    assert network.overlapping(arcs, geometry.identity(6, 2)) == sorted((min(p), max(p)) for p in RING[:6])
+    # each shares half of its points with either neighbour
+    arcs = [np.roll(circle, -100 * j, axis=0)[:210] for j in range(6)]
+    assert network.overlapping(arcs, geometry.identity(6, 2)) == sorted(
+        (min(p), max(p)) for p in RING[:6]
+    )
     apart = [arcs[0], arcs[3] + 5, arcs[3] + 9]
     assert len(network.overlapping(apart, geometry.identity(3, 2))) == 2  # a tree
 

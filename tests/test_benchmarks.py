@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The judge of `benchmarks.multiview` is right where the answer is known; `benchmarks.io` runs. Needs no data and no peers."""
+"""The judge of `benchmarks.multiview` is right where the answer is known; `benchmarks.io` runs.
+
+Needs no data and no peers.
+"""
 
 import importlib
 import json
@@ -86,11 +89,16 @@ def test_reading_speed_is_measured_for_every_format(tmp_path, monkeypatch, capsy
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1])
     speed = importlib.import_module("benchmarks.io")
     monkeypatch.setattr(speed, "PEERS", tmp_path / "absent")
-    monkeypatch.setattr("sys.argv", ["io", "--points", "300", "--rounds", "1", "--output", str(tmp_path / "figures.json")])
+    monkeypatch.setattr(
+        "sys.argv",
+        ["io", "--points", "300", "--rounds", "1", "--output", str(tmp_path / "figures.json")],
+    )
     speed.main()
     figures = json.loads((tmp_path / "figures.json").read_text())["figures"]
     assert [row["format"] for row in figures] == list(speed.FORMATS)
-    assert all(row["coframe_s"] > 0 and row["fromfile_s"] > 0 and row["megabytes"] > 0 for row in figures)
+    assert all(
+        row["coframe_s"] > 0 and row["fromfile_s"] > 0 and row["megabytes"] > 0 for row in figures
+    )
     assert capsys.readouterr().out.count("\n") == 2 + len(figures)
 
 

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 import coframe
 from coframe import geometry
+from coframe.cli import app
 from coframe.data import simulate
 from coframe.evaluate import metrics
-from coframe.io import trajectory
-from coframe.cli import app
-from coframe.io import ply
+from coframe.io import ply, trajectory
 from coframe.io import poses as pose_files
 
 
@@ -37,7 +36,12 @@ def test_demo_registers_and_writes(tmp_path: Path) -> None:
 
 def test_demo_is_reproducible(tmp_path: Path) -> None:
     for threads in ("1", "2"):
-        assert run("demo", "--points", "200", "--threads", threads, "-o", threads, cwd=tmp_path).returncode == 0
+        assert (
+            run(
+                "demo", "--points", "200", "--threads", threads, "-o", threads, cwd=tmp_path
+            ).returncode
+            == 0
+        )
     assert (tmp_path / "1/poses.json").read_bytes() == (tmp_path / "2/poses.json").read_bytes()
     assert (tmp_path / "1/merged.ply").read_bytes() == (tmp_path / "2/merged.ply").read_bytes()
 
@@ -47,7 +51,9 @@ def scans(tmp_path: Path) -> tuple[Path, simulate.Scene]:
     scene = simulate.scene(3, 300, degrees=50.0, noise_db=50.0, rng=np.random.default_rng(1))
     for j, cloud in enumerate(scene.clouds):
         ply.write(tmp_path / f"scan{j}.ply", cloud)
-    pose_files.write(tmp_path / "start.json", [f"scan{j}" for j in range(3)], geometry.identity(3, 3))
+    pose_files.write(
+        tmp_path / "start.json", [f"scan{j}" for j in range(3)], geometry.identity(3, 3)
+    )
     return tmp_path, scene
 
 
@@ -61,22 +67,48 @@ def test_register_writes_poses_with_verdicts(scans: tuple[Path, simulate.Scene])
     assert [cloud["name"] for cloud in clouds] == ["scan0", "scan1", "scan2"]
     assert all(cloud["verdict"] == "aligned" for cloud in clouds)
     assert content["seed"] == content["options"]["seed"] == 0
-    assert content["options"] == coframe.Options().record() == dict(coframe.load(folder / "out").options)
+    assert (
+        content["options"]
+        == coframe.Options().record()
+        == dict(coframe.load(folder / "out").options)
+    )
     found = np.array([cloud["pose"] for cloud in clouds])
     assert metrics.rotation_errors(found, scene.poses).max() < 1
 
 
 def test_resume_says_when_there_is_nothing_to_resume(scans: tuple[Path, simulate.Scene]) -> None:
-    done = run("register", "scan0.ply", "scan1.ply", "--poses", "start.json", "--resume", "-o", "out", cwd=scans[0])
-    assert (done.returncode, done.stderr) == (0, "coframe: no interrupted run in out, a new one begins\n")
+    done = run(
+        "register",
+        "scan0.ply",
+        "scan1.ply",
+        "--poses",
+        "start.json",
+        "--resume",
+        "-o",
+        "out",
+        cwd=scans[0],
+    )
+    assert (done.returncode, done.stderr) == (
+        0,
+        "coframe: no interrupted run in out, a new one begins\n",
+    )
 
 
-def test_register_is_quiet_when_asked_and_fails_when_a_cloud_does(scans: tuple[Path, simulate.Scene]) -> None:
+def test_register_is_quiet_when_asked_and_fails_when_a_cloud_does(
+    scans: tuple[Path, simulate.Scene],
+) -> None:
     folder, _ = scans
-    ply.write(folder / "scan9.ply", np.random.default_rng(0).uniform(-3, 3, (300, 3)) * [1, 1, 0.01] + 20)
-    done = run("register", *sorted(p.name for p in folder.glob("*.ply")), "-q", "-o", "out", cwd=folder)
+    ply.write(
+        folder / "scan9.ply", np.random.default_rng(0).uniform(-3, 3, (300, 3)) * [1, 1, 0.01] + 20
+    )
+    done = run(
+        "register", *sorted(p.name for p in folder.glob("*.ply")), "-q", "-o", "out", cwd=folder
+    )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
-    verdicts = {c["name"]: c["verdict"] for c in json.loads((folder / "out/poses.json").read_text())["clouds"]}
+    verdicts = {
+        c["name"]: c["verdict"]
+        for c in json.loads((folder / "out/poses.json").read_text())["clouds"]
+    }
     assert verdicts["scan9"] == "failed"
 
 
@@ -96,16 +128,34 @@ def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.Scene
     assert {path.name for path in (folder / "two").iterdir()} >= {"report.html", "run.json"}
 
 
-def test_json_is_one_object_with_the_content_of_the_pose_file(scans: tuple[Path, simulate.Scene]) -> None:
+def test_json_is_one_object_with_the_content_of_the_pose_file(
+    scans: tuple[Path, simulate.Scene],
+) -> None:
     folder, _ = scans
     (folder / "out").mkdir(exist_ok=True)
     (folder / "out/report.html").write_text("of an earlier run")
-    done = run("register", "scan0.ply", "scan1.ply", "scan2.ply", "--json", "--no-report", "-o", "out", cwd=folder)
+    done = run(
+        "register",
+        "scan0.ply",
+        "scan1.ply",
+        "scan2.ply",
+        "--json",
+        "--no-report",
+        "-o",
+        "out",
+        cwd=folder,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert told.pop("seconds") > 0
     written = [Path(path) for path in told.pop("written")]
-    assert {path.name for path in written} == {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json"}
+    assert {path.name for path in written} == {
+        "poses.json",
+        "merged.ply",
+        "model.ply",
+        "state.npz",
+        "run.json",
+    }
     assert sorted((folder / "out").iterdir()) == sorted(folder / path for path in written)
     assert told == json.loads((folder / "out/poses.json").read_text())
     done = run("register", "scan0.ply", "absent.ply", "--json", "-o", "out2", cwd=folder)
@@ -117,7 +167,19 @@ def test_json_is_one_object_with_the_content_of_the_pose_file(scans: tuple[Path,
 def test_the_published_method_is_that_of_the_library(scans: tuple[Path, simulate.Scene]) -> None:
     folder, scene = scans
     files = [f"scan{j}.ply" for j in range(3)]
-    done = run("register", *files, "--method", "paper", "--components", "60", "--seed", "4", "-o", "out", cwd=folder)
+    done = run(
+        "register",
+        *files,
+        "--method",
+        "paper",
+        "--components",
+        "60",
+        "--seed",
+        "4",
+        "-o",
+        "out",
+        cwd=folder,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     result = coframe.load(folder / "out")
     means = coframe.start.means.on_sphere(scene.clouds, 60, np.random.default_rng(4))
@@ -125,10 +187,16 @@ def test_the_published_method_is_that_of_the_library(scans: tuple[Path, simulate
     np.testing.assert_allclose(result.poses, expected.poses, atol=1e-9)
     assert result.iterations == 100
     content = json.loads((folder / "out/poses.json").read_text())
-    assert (content["seed"], content["options"]["method"], content["start"]) == (4, "paper", "centred")
+    assert (content["seed"], content["options"]["method"], content["start"]) == (
+        4,
+        "paper",
+        "centred",
+    )
 
 
-def test_evaluate_says_the_errors_that_were_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_says_the_errors_that_were_put_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     truth = geometry.exp(np.random.default_rng(0).normal(size=(4, 6)))
     off = truth.copy()
     off[2] = off[2] @ geometry.exp(np.array([0, 0, np.radians(2.0), 0, 0, 0]))
@@ -138,15 +206,23 @@ def test_evaluate_says_the_errors_that_were_put_in(tmp_path: Path, monkeypatch: 
     pose_files.write(tmp_path / "found.json", names, away @ off)
     pose_files.export(tmp_path / "truth.conf", "conf", names[::-1], truth[::-1])
     monkeypatch.chdir(tmp_path)
-    told = json.loads(CliRunner().invoke(app, "evaluate found.json --truth truth.conf --json").stdout)
+    told = json.loads(
+        CliRunner().invoke(app, "evaluate found.json --truth truth.conf --json").stdout
+    )
     assert [cloud["name"] for cloud in told["clouds"]] == names
-    np.testing.assert_allclose([cloud["rotation_deg"] for cloud in told["clouds"][1:]], [0, 2, 0], atol=1e-5)
-    np.testing.assert_allclose([cloud["translation"] for cloud in told["clouds"][1:]], [0, 0, 0.5], atol=1e-9)
+    np.testing.assert_allclose(
+        [cloud["rotation_deg"] for cloud in told["clouds"][1:]], [0, 2, 0], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        [cloud["translation"] for cloud in told["clouds"][1:]], [0, 0, 0.5], atol=1e-9
+    )
     assert told["rotation_deg"]["largest"] == pytest.approx(2)
     assert told["translation"]["mean"] == pytest.approx(0.5 / 3)
     pose_files.write(tmp_path / "found.json", names, off, groups=[names[1:3], [names[0], names[3]]])
     table = CliRunner().invoke(app, "evaluate found.json --truth truth.conf").stdout
-    assert [line.split()[-2] for line in table.splitlines() if "│ scan" in line and "deg" in line] == ["scan1", "scan0"]
+    assert [
+        line.split()[-2] for line in table.splitlines() if "│ scan" in line and "deg" in line
+    ] == ["scan1", "scan0"]
 
 
 def test_evaluate_a_trajectory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The command line when things go wrong: one clear line, the right exit code, nothing half done. In processes of their own."""
+"""The command line when things go wrong: one clear line, the right exit code, nothing half done.
+
+In processes of their own.
+"""
 
 import ctypes
 import json
@@ -19,9 +22,12 @@ from coframe.data import simulate
 from coframe.io import ply
 
 pty = pytest.importorskip("pty", reason="needs terminals, signals and limits as POSIX has them")
-resource = pytest.importorskip("resource", reason="needs terminals, signals and limits as POSIX has them")
+resource = pytest.importorskip(
+    "resource", reason="needs terminals, signals and limits as POSIX has them"
+)
 COMMAND = [sys.executable, "-m", "coframe"]
-# Runs one command line after the other in one process, each as `coframe` does, and says how each ended.
+# Runs one command line after the other in one process, each as `coframe` does, and says how each
+# ended.
 DRIVER = """
 import contextlib, io, json, sys
 from coframe.cli import main
@@ -91,7 +97,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "tracked" / name).touch()
     (folder / "blind.xyz").write_text("nan nan nan\n" * 5)
     scene_result = subprocess.run(
-        [*COMMAND, "register", "scan*.ply", "-q", "--no-report", "-o", "out"], cwd=folder, capture_output=True, check=False
+        [*COMMAND, "register", "scan*.ply", "-q", "--no-report", "-o", "out"],
+        cwd=folder,
+        capture_output=True,
+        check=False,
     )
     assert (scene_result.returncode, scene_result.stderr) == (0, b"")
     return folder
@@ -107,15 +116,30 @@ def small_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
 
 
-def run(folder: Path, *arguments: str, prepare: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False, preexec_fn=prepare)
+def run(
+    folder: Path, *arguments: str, prepare: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=prepare,
+    )
 
 
 def test_bad_input_is_one_line_and_2(folder: Path) -> None:
     lines = "\n".join([*BAD, *USAGE])
     command = [sys.executable, "-c", DRIVER]
     done = subprocess.run(
-        command, cwd=folder, input=lines, capture_output=True, text=True, check=True, preexec_fn=without_privileges
+        command,
+        cwd=folder,
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=without_privileges,
     )
     ends = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.stderr == ""
@@ -132,13 +156,21 @@ def test_bad_input_is_one_line_and_2(folder: Path) -> None:
 
 def test_a_full_disk_leaves_no_half_file(folder: Path) -> None:
     done = run(folder, "export", "out", "--to", "ply", "-o", "all.ply", prepare=small_disk)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "coframe: all.ply: File too large\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "coframe: all.ply: File too large\n",
+    )
     assert not (folder / "all.ply").exists()
     done = run(folder, "register", "scan*.ply", "-o", "full", prepare=small_disk)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("coframe: full/")
     assert done.stderr.count("\n") == 1
-    assert not {path.name for path in (folder / "full").iterdir()} & {"merged.ply", "state.npz", "report.html"}
+    assert not {path.name for path in (folder / "full").iterdir()} & {
+        "merged.ply",
+        "state.npz",
+        "report.html",
+    }
 
 
 def test_a_reader_that_leaves_changes_nothing(folder: Path) -> None:
@@ -158,8 +190,13 @@ def test_a_reader_that_leaves_changes_nothing(folder: Path) -> None:
 
 def test_sigterm_while_writing_leaves_nothing_and_is_143(tmp_path: Path) -> None:
     slow = "import time; from coframe.cli.app import guarded; from coframe.io.files import atomic\n"
-    slow += "def command():\n with atomic('all.ply') as path: print('writing', flush=True); time.sleep(60)\nguarded(command)()"
-    process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    slow += (
+        "def command():\n with atomic('all.ply') as path: print('writing', flush=True);"
+        " time.sleep(60)\nguarded(command)()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", slow], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"writing\n"
     process.terminate()
@@ -168,13 +205,18 @@ def test_sigterm_while_writing_leaves_nothing_and_is_143(tmp_path: Path) -> None
 
 
 def test_ctrl_c_while_reading_is_one_line_and_130(folder: Path, tmp_path: Path) -> None:
-    """Interrupted as soon as the line on the terminal says that files are read, which takes seconds for these."""
+    """Interrupted as soon as the line on the terminal says that files are read, which takes seconds
+    for these.
+    """
     for name in "abc":
         (tmp_path / f"{name}.xyz").write_text("1.5 2.25 3.125\n" * 1_500_000)
     shown, terminal = pty.openpty()
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a run in the background of a shell does not hear Ctrl-C
+    # a run in the background of a shell does not hear Ctrl-C
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     command = [*COMMAND, "register", ".", "-o", "new"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=terminal, start_new_session=True, preexec_fn=heard)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=terminal, start_new_session=True, preexec_fn=heard
+    )
     os.close(terminal)
     text = b""
     while b"reading" not in text:

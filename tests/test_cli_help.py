@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Help: it fits into a terminal, every command has a short line, and every example works when pasted."""
+"""Help: it fits into a terminal, every command has a short line, and every example works when
+pasted.
+"""
 
 import re
 import subprocess
@@ -12,29 +14,41 @@ from typer.testing import CliRunner
 
 import coframe
 from coframe import geometry
-from coframe.data import simulate
 from coframe.cli import app
+from coframe.data import simulate
 from coframe.io import ply
 from coframe.io import poses as pose_files
 
-COMMANDS = sorted(re.findall(r"^  (\w+)  ", CliRunner().invoke(app, ["--help"]).output.partition("Commands:")[2], re.MULTILINE))
+COMMANDS = sorted(
+    re.findall(
+        r"^  (\w+)  ",
+        CliRunner().invoke(app, ["--help"]).output.partition("Commands:")[2],
+        re.MULTILINE,
+    )
+)
 
 
 def shown(*arguments: str) -> str:
-    result = CliRunner().invoke(app, [*arguments], prog_name="coframe", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    result = CliRunner().invoke(
+        app, [*arguments], prog_name="coframe", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+    )
     assert result.exit_code == 0
     return result.output
 
 
 def examples(command: str) -> list[str]:
     """The lines of a help that are commands, without comments."""
-    lines = (line.partition("Example:")[2] or line for line in shown(command, "--help").splitlines())
+    lines = (
+        line.partition("Example:")[2] or line for line in shown(command, "--help").splitlines()
+    )
     return [line.partition("#")[0].strip() for line in lines if line.strip().startswith("coframe ")]
 
 
 def test_commands_are_listed_each_with_a_whole_line() -> None:
     text = shown("--help")
-    assert {"register", "report", "export", "extend", "evaluate", "track", "demo", "doctor"} <= set(COMMANDS)
+    assert {"register", "report", "export", "extend", "evaluate", "track", "demo", "doctor"} <= set(
+        COMMANDS
+    )
     assert "..." not in text.partition("Commands:")[2]
     assert shown("--version") == f"coframe {coframe.__version__}\n"
 
@@ -69,7 +83,8 @@ def _scene() -> tuple[list[np.ndarray], np.ndarray]:
     return list(scene.clouds), scene.poses
 
 
-# In a process of its own: there, nothing checks shapes, and all is fast. It runs one line after the other.
+# In a process of its own: there, nothing checks shapes, and all is fast. It runs one line after the
+# other.
 DRIVER = """
 import shlex, sys
 from coframe.cli import main
@@ -84,11 +99,24 @@ for line in sys.stdin.read().splitlines():
 
 
 def test_every_example_works_when_pasted(scene: Path) -> None:
-    first = ["register", "export", "evaluate", "report", "extend"]  # extend changes the result that the others speak of
+    # extend changes the result that the others speak of
+    first = [
+        "register",
+        "export",
+        "evaluate",
+        "report",
+        "extend",
+    ]
     order = [*first, *(command for command in COMMANDS if command not in first)]
-    lines = [line for command in order for line in examples(command) if "tcp://" not in line]  # no cluster listens there
+    # no cluster listens there
+    lines = [line for command in order for line in examples(command) if "tcp://" not in line]
     assert len(lines) >= 15
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER], cwd=scene, input="\n".join(lines), capture_output=True, text=True, check=False
+        [sys.executable, "-c", DRIVER],
+        cwd=scene,
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

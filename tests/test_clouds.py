@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from coframe import geometry
-from coframe.input.checks import Frames, InputError, as_clouds, extent
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.errors import InputError
+from coframe.geometry import extent
+from coframe.input.checks import as_clouds
+from coframe.input.normalise import Frames
 
 rng = np.random.default_rng(0)
 GOOD = rng.normal(size=(20, 3))
@@ -55,7 +58,8 @@ def test_names_appear_in_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda c: SimpleNamespace(points=c), lambda c: SimpleNamespace(vertices=c), np.ndarray.tolist]
+    "wrap",
+    [lambda c: SimpleNamespace(points=c), lambda c: SimpleNamespace(vertices=c), np.ndarray.tolist],
 )
 def test_anything_with_points_or_vertices_is_a_cloud(wrap) -> None:  # type: ignore[no-untyped-def]
     np.testing.assert_array_equal(as_clouds([wrap(GOOD), GOOD])[0], GOOD)
@@ -109,11 +113,15 @@ def test_frames_enter_and_leave(D: int, shift: float) -> None:
     assert max(map(extent, inside)) == pytest.approx(1)
     assert all(np.abs(np.median(c, axis=0)).max() < 1e-9 for c in inside)
 
-    poses = np.array([geometry.pose(geometry.random_rotation(rng, D), rng.normal(size=D)) for _ in clouds])
+    poses = np.array(
+        [geometry.pose(geometry.random_rotation(rng, D), rng.normal(size=D)) for _ in clouds]
+    )
     origin = geometry.transform(poses[0], clouds[0]).mean(0)
     internal = frames.enter_poses(poses, origin)
     rounding = 1e-14 * (1 + shift)
-    np.testing.assert_allclose(frames.leave_poses(internal, origin), poses, rtol=0, atol=100 * rounding)
+    np.testing.assert_allclose(
+        frames.leave_poses(internal, origin), poses, rtol=0, atol=100 * rounding
+    )
     for j in range(3):  # a point goes the same way on both sides of the border
         np.testing.assert_allclose(
             geometry.transform(internal[j], inside[j]) * frames.scale + origin,
@@ -136,7 +144,9 @@ def test_mixtures_and_moments_cross_the_border() -> None:
     x = rng.normal(size=(9, 3))
     user = x * 4 + origin
     one = [np.ones((9, 1)), (x - inside.means[0])[:, None]]
-    moments = Moments(inside.means[:1], one[0].sum(0), one[1].sum(0), (one[1] ** 2).sum((0, 2)), np.array(9.0))
+    moments = Moments(
+        inside.means[:1], one[0].sum(0), one[1].sum(0), (one[1] ** 2).sum((0, 2)), np.array(9.0)
+    )
     out = frames.leave_moments(moments, origin)
     np.testing.assert_allclose(out.about + out.first / out.mass[:, None], user.mean(0)[None])
     np.testing.assert_allclose(out.second, [((user - mixture.means[0]) ** 2).sum()])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A cluster of real processes over TCP gives the bits of one machine, whatever happens to its workers."""
+"""A cluster of real processes over TCP gives the bits of one machine, whatever happens to its
+workers.
+"""
 
 import json
 import os
@@ -19,21 +21,20 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import geometry
-from coframe.align import level, schedule
+from coframe import geometry, threads
+from coframe.align import schedule
+from coframe.align.level import Level
+from coframe.compute.cluster import Packed, There, check_client
+from coframe.compute.places import Here
 from coframe.data import simulate
-from coframe.em import sweeps
-from coframe.input import given
-from coframe.input.checks import Summary
-from coframe.compute.cluster import Packed, There
+from coframe.em import seeding
 from coframe.em.estep import Cloud
+from coframe.input import given
+from coframe.input.normalise import Summary
+from coframe.input.source import Loaded, cloud_digest
 from coframe.io import clouds as cloud_files
 from coframe.io import poses
 from coframe.io.scan import Scan
-from coframe.compute.checkpoint import cloud_digest
-from coframe.align.level import Level
-from coframe.compute.places import Here
-from coframe.input.source import Loaded
 from coframe.start import search
 
 distributed = pytest.importorskip("distributed")
@@ -48,18 +49,38 @@ class Processes:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.file, self.arguments = folder / "scheduler.json", arguments
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.start("scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(self.file))
+        self.start(
+            "scheduler",
+            "--port",
+            "0",
+            "--host",
+            "127.0.0.1",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(self.file),
+        )
 
     def start(self, kind: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "dask", kind, *arguments, *self.arguments]
         quiet = subprocess.DEVNULL
-        self.processes.append(subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, "PYTHONWARNINGS": ""}))
+        self.processes.append(
+            subprocess.Popen(
+                command, stdout=quiet, stderr=quiet, env={**os.environ, "PYTHONWARNINGS": ""}
+            )
+        )
 
     def add_workers(self, count: int) -> None:
         for _ in range(count):
             file = "--scheduler-file", str(self.file)
             self.start(
-                "worker", *file, "--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(self.file.parent)
+                "worker",
+                *file,
+                "--no-nanny",
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--local-directory",
+                str(self.file.parent),
             )
 
     @contextmanager
@@ -68,7 +89,11 @@ class Processes:
         while not self.file.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         with distributed.Client(
-            scheduler_file=str(self.file), direct_to_workers=True, set_as_default=False, timeout=60, **options
+            scheduler_file=str(self.file),
+            direct_to_workers=True,
+            set_as_default=False,
+            timeout=60,
+            **options,
         ) as client:
             client.wait_for_workers(workers, timeout=60)
             yield client
@@ -100,17 +125,23 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def scene() -> simulate.Scene:
-    return simulate.scene(5, 400, degrees=200.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(0))
+    return simulate.scene(
+        5, 400, degrees=200.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(0)
+    )
 
 
 @pytest.fixture(scope="module")
 def files(scene: simulate.Scene, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The clouds as files, with colours; the last one is large."""
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
-    many = scene.clouds[-1][rng.integers(0, len(scene.clouds[-1]), LARGE)] + rng.normal(0, 1e-3, (LARGE, 3))
+    many = scene.clouds[-1][rng.integers(0, len(scene.clouds[-1]), LARGE)] + rng.normal(
+        0, 1e-3, (LARGE, 3)
+    )
     paths = [folder / f"scan{j}.ply" for j in range(5)]
     for path, points in zip(paths, [*scene.clouds[:-1], many], strict=True):
-        cloud_files.write(path, Scan(points, colours=rng.integers(0, 256, (len(points), 3), np.uint8)))
+        cloud_files.write(
+            path, Scan(points, colours=rng.integers(0, 256, (len(points), 3), np.uint8))
+        )
     return paths
 
 
@@ -123,7 +154,9 @@ def same_result(one: coframe.Registration, other: coframe.Registration) -> None:
     for name in ("poses", "pose_covariance"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(one.mixture.means, other.mixture.means)
-    assert [step.log_likelihood for step in one.history] == [step.log_likelihood for step in other.history]
+    assert [step.log_likelihood for step in one.history] == [
+        step.log_likelihood for step in other.history
+    ]
     assert one.verdicts == other.verdicts
 
 
@@ -146,7 +179,11 @@ def alone(scene: simulate.Scene, files: list[Path], tmp_path: Path) -> coframe.R
 
 
 def test_two_three_and_four_workers_give_the_bits_of_one_machine(
-    scene: simulate.Scene, files: list[Path], alone: coframe.Registration, cluster: Processes, tmp_path: Path
+    scene: simulate.Scene,
+    files: list[Path],
+    alone: coframe.Registration,
+    cluster: Processes,
+    tmp_path: Path,
 ) -> None:
     for count in (2, 3, 4):
         if count > 2:
@@ -154,7 +191,7 @@ def test_two_three_and_four_workers_give_the_bits_of_one_machine(
         with cluster.client(count) as client:
             assert len(client.nthreads()) == count
             output = tmp_path / f"{count} workers"
-            result = registered(files, scene.poses, sweep=sweeps.dask(client), output=output)
+            result = registered(files, scene.poses, cluster=client, output=output)
             same_result(result, alone)
             assert result.counts == alone.counts
             assert max(map(len, result.clouds)) <= OPTIONS.points
@@ -165,10 +202,13 @@ def test_two_three_and_four_workers_give_the_bits_of_one_machine(
 
 
 def test_arrays_are_sent_to_the_workers(scene: simulate.Scene, cluster: Processes) -> None:
-    weights = [np.random.default_rng(j).integers(0, 3, len(cloud)).astype(float) for j, cloud in enumerate(scene.clouds)]
+    weights = [
+        np.random.default_rng(j).integers(0, 3, len(cloud)).astype(float)
+        for j, cloud in enumerate(scene.clouds)
+    ]
     alone = registered(scene.clouds, scene.poses, weights=weights)
     with cluster.client(2) as client:
-        result = registered(scene.clouds, scene.poses, weights=weights, sweep=sweeps.dask(client))
+        result = registered(scene.clouds, scene.poses, weights=weights, cluster=client)
     same_result(result, alone)
     for name in ("clouds", "outlier_probability", "labels"):
         for x, y in zip(getattr(result, name), getattr(alone, name), strict=True):
@@ -178,10 +218,11 @@ def test_arrays_are_sent_to_the_workers(scene: simulate.Scene, cluster: Processe
 def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Processes) -> None:
     clouds = list(map(Loaded, scene.clouds))
     summaries = Here(clouds).each(Summary.of)
-    with unchecked(), cluster.client(2) as client, sweeps.quiet_blas():
+    with unchecked(), cluster.client(2) as client, threads.quiet_blas():
         far = There.sent(client, clouds)
         one, other = (
-            search.start(place, summaries, rng=np.random.default_rng(0), look=False) for place in (Here(clouds), far)
+            search.start(place, summaries, rng=np.random.default_rng(0), look=False)
+            for place in (Here(clouds), far)
         )
         assert one.groups == other.groups
         assert one.pairs == other.pairs
@@ -192,14 +233,21 @@ def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Process
         assert [weights for _, weights in part.keep(cloud_digest).each(tuple)] == ["", ""]
 
 
-def test_strays_count_as_nothing_on_workers_too(files: list[Path], cluster: Processes, tmp_path: Path) -> None:
+def test_strays_count_as_nothing_on_workers_too(
+    files: list[Path], cluster: Processes, tmp_path: Path
+) -> None:
     points = cloud_files.read(files[0])
     np.save(tmp_path / "glitch.npy", np.insert(points, 7, [[1e9, 0, 0]], axis=0))
     paths = [tmp_path / "glitch.npy", files[1]]
     with unchecked(), cluster.client(2) as client:
-        far, here = given.on_workers(paths, None, sweep=sweeps.dask(client)), given.files(paths, None, None, threads=1)
+        far, here = (
+            given.on_workers(paths, None, cluster=client),
+            given.files(paths, None, None, threads=1),
+        )
         for one, other in zip(far.summaries, here.summaries, strict=True):
-            np.testing.assert_array_equal([one.median, one.low, one.high], [other.median, other.low, other.high])
+            np.testing.assert_array_equal(
+                [one.median, one.low, one.high], [other.median, other.low, other.high]
+            )
             assert (one.count, one.extent) == (other.count, other.extent)
         assert far.clouds.each(cloud_digest) == here.clouds.each(cloud_digest)
     assert here.held[0].weights is not None
@@ -207,15 +255,29 @@ def test_strays_count_as_nothing_on_workers_too(files: list[Path], cluster: Proc
     assert here.held[1].weights is None
 
 
-def test_the_command_line_on_a_cluster(scene: simulate.Scene, files: list[Path], cluster: Processes, tmp_path: Path) -> None:
-    """`coframe register FILES --scheduler tcp://...` ends with the poses, the state and the points of a run on threads."""
+def test_the_command_line_on_a_cluster(
+    scene: simulate.Scene, files: list[Path], cluster: Processes, tmp_path: Path
+) -> None:
+    """`coframe register FILES --scheduler tcp://...` ends with the poses, the state and the points
+    of a run on threads.
+    """
     some = [str(path) for path in files[:3]]
     poses.write(tmp_path / "start.json", [path.stem for path in files[:3]], scene.poses[:3])
     with cluster.client(2):
         address = json.loads(cluster.file.read_text())["address"]
     assert address.startswith("tcp://127.0.0.1:")
     for output, place in (("threads", ["--threads", "1"]), ("cluster", ["--scheduler", address])):
-        command = ["register", *some, "-o", str(tmp_path / output), "--components", "8", "--no-report", "--json", *place]
+        command = [
+            "register",
+            *some,
+            "-o",
+            str(tmp_path / output),
+            "--components",
+            "8",
+            "--no-report",
+            "--json",
+            *place,
+        ]
         run = subprocess.run(
             [sys.executable, "-m", "coframe", *command, "--poses", str(tmp_path / "start.json")],
             capture_output=True,
@@ -227,7 +289,9 @@ def test_the_command_line_on_a_cluster(scene: simulate.Scene, files: list[Path],
         told = json.loads(run.stdout)
         assert len(told["clouds"]) == 3, told
     one, other = tmp_path / "threads", tmp_path / "cluster"
-    assert json.loads((one / "poses.json").read_text()) == json.loads((other / "poses.json").read_text())
+    assert json.loads((one / "poses.json").read_text()) == json.loads(
+        (other / "poses.json").read_text()
+    )
     with np.load(one / "state.npz") as a, np.load(other / "state.npz") as b:
         assert set(a) == set(b)
         for name in set(a):
@@ -279,7 +343,13 @@ def test_lost_workers_cost_no_bit(
                 watcher.join()
 
         monkeypatch.setattr(given.Given, "targets", while_classifying)
-        result = registered(files, scene.poses, sweep=sweeps.dask(client), output=output, on_iteration=in_the_middle)
+        result = registered(
+            files,
+            scene.poses,
+            cluster=client,
+            output=output,
+            on_iteration=in_the_middle,
+        )
         assert killed[0][0] == "iteration"
         assert killed[1][0] < len(files)  # not all were written yet
         deadline = time.monotonic() + 20
@@ -292,17 +362,19 @@ def test_lost_workers_cost_no_bit(
     same_folder(output, tmp_path / "alone")
 
 
-def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(cluster: Processes, files: list[Path], tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(
+    cluster: Processes, files: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "bad.ply").write_text("ply\nnothing else\n")
     with cluster.client(2) as client:
         with pytest.raises(coframe.InputError, match=r"bad\.ply: expected a cloud"):
-            registered([*files, tmp_path / "bad.ply"], None, sweep=sweeps.dask(client))
+            registered([*files, tmp_path / "bad.ply"], None, cluster=client)
         with pytest.raises(coframe.InputError, match="weights: expected clouds in memory"):
-            registered(files, None, sweep=sweeps.dask(client), weights=[np.ones(3)] * 5)
+            registered(files, None, cluster=client, weights=[np.ones(3)] * 5)
         with pytest.raises(coframe.InputError, match="output: expected"):
-            registered([np.eye(3)] * 2, None, sweep=sweeps.dask(client), output=tmp_path)
+            registered([np.eye(3)] * 2, None, cluster=client, output=tmp_path)
     with pytest.raises(coframe.InputError, match="sweep: expected a client"):
-        sweeps.dask("tcp://127.0.0.1:8786")
+        check_client("tcp://127.0.0.1:8786")
 
 
 def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
@@ -313,43 +385,65 @@ def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
     own = authority.issue_cert("127.0.0.1", "localhost")
     own.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
     key = str(tmp_path / "own.pem")
-    processes = Processes(tmp_path, "--protocol", "tls", "--tls-ca-file", str(certificate), "--tls-cert", key, "--tls-key", key)
+    processes = Processes(
+        tmp_path,
+        "--protocol",
+        "tls",
+        "--tls-ca-file",
+        str(certificate),
+        "--tls-cert",
+        key,
+        "--tls-key",
+        key,
+    )
     try:
         processes.add_workers(1)
         security = distributed.Security(
-            tls_ca_file=str(certificate), tls_client_cert=key, tls_client_key=key, require_encryption=True
+            tls_ca_file=str(certificate),
+            tls_client_cert=key,
+            tls_client_key=key,
+            require_encryption=True,
         )
         with processes.client(1, security=security) as client:
             address = client.scheduler_info()["address"]
             assert address.startswith("tls://")
             clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
-            mixture = level.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
+            mixture = seeding.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
             poses = geometry.identity(5, 3)
             far = There.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
             for one, other in zip(
-                far.moments(poses, mixture), clouds.sweep(threads=1, tolerance=1e-6).moments(poses, mixture), strict=True
+                far.moments(poses, mixture),
+                clouds.sweep(threads=1, tolerance=1e-6).moments(poses, mixture),
+                strict=True,
             ):
                 for x, y in zip(_arrays(one), _arrays(other), strict=True):
                     np.testing.assert_array_equal(x, y)
-        with pytest.raises((OSError, RuntimeError, TypeError)):  # without the certificate, nobody gets in
+        # without the certificate, nobody gets in
+        with pytest.raises((OSError, RuntimeError, TypeError)):
             distributed.Client(address, timeout=5, set_as_default=False)
     finally:
         processes.end()
 
 
 def _arrays(value: Any) -> list[np.ndarray]:
-    return [value] if isinstance(value, np.ndarray) else [value.mass, value.first, value.second, value.points]
+    return (
+        [value]
+        if isinstance(value, np.ndarray)
+        else [value.mass, value.first, value.second, value.points]
+    )
 
 
 @pytest.mark.parametrize("full", [True, False])
 def test_only_components_with_mass_travel(scene: simulate.Scene, full: bool) -> None:
     clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
     K = 60
-    mixture = level.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
+    mixture = seeding.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
     if not full:
         spheres = np.tile(1e-3 * np.eye(3), (len(mixture), 1, 1))
         mixture = replace(mixture, covariances=spheres, outlier_density=1e-3)
-    moments, log_likelihood = clouds.sweep(threads=1, tolerance=1e-6).moments(geometry.identity(5, 3), mixture, full=full)
+    moments, log_likelihood = clouds.sweep(threads=1, tolerance=1e-6).moments(
+        geometry.identity(5, 3), mixture, full=full
+    )
     seen = int((moments.mass > 0).sum())
     assert 0 < seen < moments.mass.size
     packed = Packed.of(moments, log_likelihood)

@@ -12,8 +12,8 @@ from scenes import unchecked
 
 import coframe
 from coframe import baselines, geometry
-from coframe.data import simulate
 from coframe.baselines.compare import contestants
+from coframe.data import simulate
 from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.report import comparison as pages
@@ -23,7 +23,9 @@ OPTIONS = coframe.Options(components=200)
 
 @pytest.fixture(scope="module")
 def scene() -> simulate.Scene:
-    return simulate.scene(3, 600, degrees=50.0, motion_degrees=6.0, noise_db=45.0, rng=np.random.default_rng(1))
+    return simulate.scene(
+        3, 600, degrees=50.0, motion_degrees=6.0, noise_db=45.0, rng=np.random.default_rng(1)
+    )
 
 
 def broken(clouds, start):
@@ -34,7 +36,9 @@ def broken(clouds, start):
 def found(scene: simulate.Scene) -> coframe.Comparison:
     known = contestants(OPTIONS)
     methods = {"coframe": known["coframe"], "broken": broken, "trimmed icp": known["trimmed icp"]}
-    return coframe.compare(scene.clouds, geometry.identity(3, 3), truth=scene.poses, methods=methods, points=400)
+    return coframe.compare(
+        scene.clouds, geometry.identity(3, 3), truth=scene.poses, methods=methods, points=400
+    )
 
 
 def test_every_method_is_judged_alike(found: coframe.Comparison, scene: simulate.Scene) -> None:
@@ -66,10 +70,16 @@ def test_json_and_page_hold_what_was_found(found: coframe.Comparison, tmp_path: 
 
 
 def test_a_cloud_of_something_else_is_left_out() -> None:
-    scene = simulate.scene(3, 1500, degrees=50.0, motion_degrees=180.0, rng=np.random.default_rng(1))
+    scene = simulate.scene(
+        3, 1500, degrees=50.0, motion_degrees=180.0, rng=np.random.default_rng(1)
+    )
     u = np.random.default_rng(5).normal(size=(1500, 3))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
-    other = 0.4 * u * (1 + 0.25 * np.sin(5 * u[:, :1]) * np.cos(4 * u[:, 1:2]) + 0.2 * np.sin(7 * u[:, 2:]))
+    other = (
+        0.4
+        * u
+        * (1 + 0.25 * np.sin(5 * u[:, :1]) * np.cos(4 * u[:, 1:2]) + 0.2 * np.sin(7 * u[:, 2:]))
+    )
     found = coframe.compare([*scene.clouds, other], methods=["mv-icp"], names=["a", "b", "c", "d"])
     assert (found.names, found.left_out, found.start) == (("a", "b", "c"), ("d",), "matched")
     assert len(found.rows[1].poses) == 3
@@ -79,7 +89,10 @@ def test_a_cloud_of_something_else_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"methods": ["icp", "magic"]}, "methods: expected some of coframe, jrmpc-b, icp.*found 'magic'"),
+        (
+            {"methods": ["icp", "magic"]},
+            "methods: expected some of coframe, jrmpc-b, icp.*found 'magic'",
+        ),
         ({"gate": -1.0}, "gate: expected a length above 0, found -1.0"),
         ({"points": 3}, "points: expected at least 4 a cloud, found 3"),
         ({"truth": geometry.identity(2, 3)}, "truth: expected shape"),
@@ -94,7 +107,18 @@ def test_the_command_writes_a_table_and_a_page(scene: simulate.Scene, tmp_path: 
     for j, cloud in enumerate(scene.clouds):
         ply.write(tmp_path / f"scan{j}.ply", cloud)
     pose_files.write(tmp_path / "truth.json", [f"scan{j}" for j in range(3)], scene.poses)
-    given = ["--poses", "truth.json", "--truth", "truth.json", "--method", "icp", "--method", "pose graph", "--points", "300"]
+    given = [
+        "--poses",
+        "truth.json",
+        "--truth",
+        "truth.json",
+        "--method",
+        "icp",
+        "--method",
+        "pose graph",
+        "--points",
+        "300",
+    ]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "coframe", "compare", "scan*.ply", *arguments]
@@ -103,7 +127,10 @@ def test_the_command_writes_a_table_and_a_page(scene: simulate.Scene, tmp_path: 
     done = run(*given, "-o", "out")
     assert (done.returncode, done.stderr) == (0, "")
     assert "pose graph" in done.stdout
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["comparison.html", "comparison.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.html",
+        "comparison.json",
+    ]
     rows = json.loads((tmp_path / "out/comparison.json").read_text())["rows"]
     assert rows[0]["rotation"] == pytest.approx(0, abs=1e-6)
     wrong = run("--method", "magic")

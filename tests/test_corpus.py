@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The kept corpus: good files of every format, and every file that once made a reader fail, hang or ask for too much.
+"""The kept corpus: good files of every format, and every file that once made a reader fail, hang or
+ask for too much.
 
-They are read in processes of their own, as `make fuzz` does it: a native library that dies is a failed test, not a dead run.
+They are read in processes of their own, as `make fuzz` does it: a native library that dies is a
+failed test, not a dead run.
 """
 
 import json
@@ -14,8 +16,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "corpus"
 TARGETS = sorted(path.name for path in CORPUS.iterdir())
-LIBRARIES = {"las": "laspy", "laz": "laspy", "e57": "pye57", "poses-e57": "pye57", "obj": "trimesh", "stl": "trimesh"}
-LIBRARIES |= {"off": "trimesh", "png": "PIL", "sequence-image": "PIL", "sequence-list": "PIL", "sequence-camera": "PIL"}
+LIBRARIES = {
+    "las": "laspy",
+    "laz": "laspy",
+    "e57": "pye57",
+    "poses-e57": "pye57",
+    "obj": "trimesh",
+    "stl": "trimesh",
+}
+LIBRARIES |= {
+    "off": "trimesh",
+    "png": "PIL",
+    "sequence-image": "PIL",
+    "sequence-list": "PIL",
+    "sequence-camera": "PIL",
+}
 SHARES = [TARGETS[i::2] for i in range(2)]
 
 
@@ -27,8 +42,18 @@ def replayed(targets: list[str], folder: Path) -> dict[str, list[str]]:
         subprocess.run([sys.executable, "-c", make, str(folder / "seed.db")], cwd=ROOT, check=True)
         files["checkpoint"].append(str(folder / "seed.db"))
     command = [sys.executable, "-m", "fuzz.worker", "replay", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(files), capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, f"the process died while it read {(folder / 'now').read_text()}:\n{done.stderr[-2000:]}"
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        input=json.dumps(files),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"the process died while it read {(folder / 'now').read_text()}:\n{done.stderr[-2000:]}"
+    )
     return json.loads(done.stdout)
 
 
@@ -42,7 +67,9 @@ def test_every_file_is_read_or_refused(targets: list[str], tmp_path: Path) -> No
     for name in targets:
         wrong, read = outcome[name]
         assert not wrong, f"{name}: {wrong}"
-        assert [Path(file).name for file in read if Path(file).name.startswith("seed")], f"{name}: no good file was read"
+        assert [Path(file).name for file in read if Path(file).name.startswith("seed")], (
+            f"{name}: no good file was read"
+        )
 
 
 def test_a_reader_that_fails_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +85,5 @@ def test_a_reader_that_fails_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for data in (b"fine", b"\xff", b"\xfe"):
         cases.run(data)
     assert cases.done == 3
-    assert len(list(tmp_path.glob("UnicodeDecodeError-*.txt"))) == 1  # once for each place in the code
+    # once for each place in the code
+    assert len(list(tmp_path.glob("UnicodeDecodeError-*.txt"))) == 1

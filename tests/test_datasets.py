@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Published sets are found where they lie, and fetched from a server that may cut, change or refuse: a real one, right here."""
+"""Published sets are found where they lie, and fetched from a server that may cut, change or
+refuse: a real one, right here.
+"""
 
 import gzip
 import hashlib
@@ -78,7 +80,9 @@ def site():
 
 
 def get(site, folder, name="file.bin"):
-    return download.downloaded(f"{site.url}/{name}", folder, record=folder / "checksums.json").read_bytes()
+    return download.downloaded(
+        f"{site.url}/{name}", folder, record=folder / "checksums.json"
+    ).read_bytes()
 
 
 def test_a_file_is_fetched_once_and_its_checksum_written_down(site, tmp_path):
@@ -102,7 +106,9 @@ def test_a_broken_connection_goes_on_where_it_ended(site, tmp_path):
 
 def test_a_later_run_goes_on_as_well(site, tmp_path):
     site.files["/file.bin"], site.cuts = BODY, [100_000, 0, 0]
-    with pytest.raises(InputError, match=r"file\.bin: expected the whole file, found an end after 98304 bytes"):
+    with pytest.raises(
+        InputError, match=r"file\.bin: expected the whole file, found an end after 98304 bytes"
+    ):
         get(site, tmp_path)
     assert not (tmp_path / "file.bin").exists()
     assert get(site, tmp_path) == BODY
@@ -127,13 +133,18 @@ def test_another_file_than_the_first_time_is_refused(site, tmp_path):
     get(site, tmp_path)
     (tmp_path / "file.bin").unlink()
     site.files["/file.bin"] = BODY[:-1]
-    with pytest.raises(InputError, match=r"file\.bin: expected the file whose sha256:[0-9a-f]{64} was recorded, found another"):
+    with pytest.raises(
+        InputError,
+        match=r"file\.bin: expected the file whose sha256:[0-9a-f]{64} was recorded, found another",
+    ):
         get(site, tmp_path)
     assert not (tmp_path / "file.bin").exists()
 
 
 def test_a_missing_file_is_named(site, tmp_path):
-    with pytest.raises(InputError, match=r"nothing\.bin: expected a file, found HTTP status 404 Not Found"):
+    with pytest.raises(
+        InputError, match=r"nothing\.bin: expected a file, found HTTP status 404 Not Found"
+    ):
         get(site, tmp_path, "nothing.bin")
     assert len(site.asked) == 1
 
@@ -169,15 +180,39 @@ def zipped(members):
 @pytest.mark.parametrize(
     ("name", "body", "message"),
     [
-        ("up.tar.gz", tarred({"../evil.txt": b"x"}), "expected files that stay in their folder, found '../evil.txt'"),
-        ("root.tgz", tarred({"/tmp/evil.txt": b"x"}), "expected files that stay in their folder, found '/tmp/evil.txt'"),
-        ("link.tar.gz", tarred({"a": linked("a", "/etc")}), "expected files and folders, found 'a', a link or device"),
-        ("up.zip", zipped({"../evil.txt": b"x"}), "expected files that stay in their folder, found '../evil.txt'"),
+        (
+            "up.tar.gz",
+            tarred({"../evil.txt": b"x"}),
+            "expected files that stay in their folder, found '../evil.txt'",
+        ),
+        (
+            "root.tgz",
+            tarred({"/tmp/evil.txt": b"x"}),
+            "expected files that stay in their folder, found '/tmp/evil.txt'",
+        ),
+        (
+            "link.tar.gz",
+            tarred({"a": linked("a", "/etc")}),
+            "expected files and folders, found 'a', a link or device",
+        ),
+        (
+            "up.zip",
+            zipped({"../evil.txt": b"x"}),
+            "expected files that stay in their folder, found '../evil.txt'",
+        ),
         ("half.tar.gz", tarred({"a": BODY})[:-1000], "expected an archive, found a damaged one"),
         ("half.ply.gz", gzip.compress(BODY)[:-1000], "expected an archive, found a damaged one"),
         ("page.zip", b"<html>sorry</html>", "expected an archive, found a damaged one"),
     ],
-    ids=["up", "root", "link", "up-zip", "half", "half-file", "page"],  # bytes as names would hold the time of their packing
+    ids=[
+        "up",
+        "root",
+        "link",
+        "up-zip",
+        "half",
+        "half-file",
+        "page",
+    ],  # bytes as names would hold the time of their packing
 )
 def test_bad_archives_are_refused_and_nothing_leaves_the_folder(tmp_path, name, body, message):
     archive, folder = tmp_path / name, tmp_path / "in" / "there"
@@ -190,7 +225,10 @@ def test_bad_archives_are_refused_and_nothing_leaves_the_folder(tmp_path, name, 
 
 def scanned(tmp_path):
     """The files of a small set of scans, as Stanford packs them; and its poses."""
-    rng, truth = np.random.default_rng(0), np.array([np.eye(4), geometry.exp(np.array([0.1, 0.2, 0.3, 1.0, 2.0, 3.0]))])
+    rng, truth = (
+        np.random.default_rng(0),
+        np.array([np.eye(4), geometry.exp(np.array([0.1, 0.2, 0.3, 1.0, 2.0, 3.0]))]),
+    )
     names, members = ["dragonStandRight_0", "dragonStandRight_24"], {}
     for name in names:
         ply.write(tmp_path / f"{name}.ply", rng.normal(size=(50, 3)))
@@ -204,9 +242,14 @@ def test_a_set_is_fetched_unpacked_and_read(site, tmp_path, monkeypatch):
     members, truth = scanned(tmp_path)
     site.files["/dragon/dragon_stand.tar.gz"] = tarred(members)
     entry = datasets.CATALOGUE["dragon"]
-    monkeypatch.setitem(datasets.CATALOGUE, "dragon", replace(entry, url=f"{site.url}/dragon/dragon_stand.tar.gz"))
+    monkeypatch.setitem(
+        datasets.CATALOGUE, "dragon", replace(entry, url=f"{site.url}/dragon/dragon_stand.tar.gz")
+    )
     monkeypatch.setenv("COFRAME_DATA", str(tmp_path / "data"))
-    with pytest.raises(InputError, match=r"dragon: expected stanford/dragon_stand/dragonStandRight\.conf in .*, found none"):
+    with pytest.raises(
+        InputError,
+        match=r"dragon: expected stanford/dragon_stand/dragonStandRight\.conf in .*, found none",
+    ):
         datasets.dragon()
     found = datasets.dragon(fetch=True)
     assert found.names == ("dragonStandRight_0", "dragonStandRight_24")
@@ -237,7 +280,9 @@ def test_sets_on_disk_are_whole(name, data, monkeypatch):
 
 
 def test_published_poses_bring_the_scans_together(data, monkeypatch):
-    """The direction of the poses: the scans lie on each other under them, and not under their inverses."""
+    """The direction of the poses: the scans lie on each other under them, and not under their
+    inverses.
+    """
     from scipy.spatial import cKDTree
 
     monkeypatch.setenv("COFRAME_DATA", str(data("stanford").parent))
@@ -245,7 +290,9 @@ def test_published_poses_bring_the_scans_together(data, monkeypatch):
     clouds = bunny.clouds()[:2]
 
     def gap(T):
-        a, b = (geometry.transform(pose, cloud[::20]) for pose, cloud in zip(T, clouds, strict=True))
+        a, b = (
+            geometry.transform(pose, cloud[::20]) for pose, cloud in zip(T, clouds, strict=True)
+        )
         return np.median(cKDTree(a).query(b)[0])
 
     assert gap(bunny.poses[:2]) < 0.5 * gap(geometry.inverse(bunny.poses[:2]))

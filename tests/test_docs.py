@@ -15,8 +15,8 @@ import pytest
 import typer.main
 
 from coframe import geometry
-from coframe.data import simulate
 from coframe.cli import app
+from coframe.data import simulate
 from coframe.io import clouds as cloud_files
 from coframe.io import e57, ply
 from coframe.io.scan import Scan
@@ -54,12 +54,23 @@ def test_functions_that_the_method_speaks_of_exist() -> None:
 
 
 def command_lines() -> list[tuple[str, str]]:
-    """Commands in blocks, and in the text where they have options; what follows a comment or a pipe is not ours."""
+    """Commands in blocks, and in the text where they have options; what follows a comment or a pipe
+    is not ours.
+    """
     found = []
     for page, text in TEXTS.items():
-        blocks = "\n".join([*re.findall(r"```\n(.*?)```", text, re.DOTALL), *re.findall(r"^    (.*)$", text, re.MULTILINE)])
+        blocks = "\n".join(
+            [
+                *re.findall(r"```\n(.*?)```", text, re.DOTALL),
+                *re.findall(r"^    (.*)$", text, re.MULTILINE),
+            ]
+        )
         lines = re.findall(r"^(?:\$ )?(coframe [a-z].*)$", blocks, re.MULTILINE)
-        lines += [span for span in re.findall(r"`(coframe [a-z][^`]*)`", text) if " -" in span and "..." not in span]
+        lines += [
+            span
+            for span in re.findall(r"`(coframe [a-z][^`]*)`", text)
+            if " -" in span and "..." not in span
+        ]
         found += [(page, re.split(r"\s+#|\s+\||\n", line)[0]) for line in lines]
     return found
 
@@ -112,11 +123,23 @@ def test_python_snippets_run(tmp_path: Path) -> None:
         ply.write(tmp_path / "scans" / f"{j}.ply", cloud)
     cloud_files.write(tmp_path / "a.las", Scan(scene.clouds[0]))
     cloud_files.write(tmp_path / "huge.ply", Scan(scene.clouds[0]))
-    e57.write_scans(tmp_path / "site.e57", [Scan(cloud, name=str(j)) for j, cloud in enumerate(scene.clouds)])
-    snippets = [(page, part) for page, text in TEXTS.items() for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
-    snippets = [(page, part) for page, part in snippets if "distributed." not in part]  # those need a cluster
+    e57.write_scans(
+        tmp_path / "site.e57", [Scan(cloud, name=str(j)) for j, cloud in enumerate(scene.clouds)]
+    )
+    snippets = [
+        (page, part)
+        for page, text in TEXTS.items()
+        for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    ]
+    # those need a cluster
+    snippets = [(page, part) for page, part in snippets if "distributed." not in part]
     assert len(snippets) >= 6
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER], cwd=tmp_path, input=json.dumps(snippets), capture_output=True, text=True, check=False
+        [sys.executable, "-c", DRIVER],
+        cwd=tmp_path,
+        input=json.dumps(snippets),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,10 +10,9 @@ from scenes import Scene, blobs, random_poses, relative, scene, views
 
 from coframe import geometry
 from coframe.em import loop, mstep
-from coframe import paper
-from coframe.paper.batch import maximization, outlier_density
 from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
+from coframe.paper.batch import maximization
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 paper_step = partial(maximization, gamma=0.1, floor=0.0, update_priors=True, update_variances=True)
@@ -21,24 +20,37 @@ paper_step = partial(maximization, gamma=0.1, floor=0.0, update_priors=True, upd
 
 def run(s, *, step=paper_step, iterations=35, radius=1.0, sweep_options=None, **options):
     expect = s.sweep(**(sweep_options or {})).moments
-    return loop.batch(expect, step, s.poses, s.mixture, radius=radius, iterations=iterations, **options)
+    return loop.batch(
+        expect, step, s.poses, s.mixture, radius=radius, iterations=iterations, **options
+    )
 
 
 @each_dimension
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("outliers", [0.0, 0.02], ids=["no outlier class", "outliers"])
-@pytest.mark.parametrize(("update_priors", "update_variances"), [(False, True), (True, True), (True, False)])
+@pytest.mark.parametrize(
+    ("update_priors", "update_variances"), [(False, True), (True, True), (True, False)]
+)
 def test_likelihood_never_falls(D, seed, outliers, update_priors, update_variances):
-    """A theorem for the paper's steps with epsilon = 0: each is the maximum of the expected likelihood in its own parameters.
+    """A theorem for the paper's steps with epsilon = 0: each is the maximum of the expected
+    likelihood in its own parameters.
 
-    (epsilon > 0 adds to the maximising variance, which is then not the maximiser, and the theorem is lost.)
+    (epsilon > 0 adds to the maximising variance, which is then not the maximiser, and the theorem
+    is lost.)
     """
     rng = np.random.default_rng([seed, D])
     clouds, _ = views(D, seed=seed)
     gamma = 0.1 if outliers else 0.0
-    mixture = Mixture.spheres(rng.uniform(-1, 1, (6, D)), rng.uniform(0.1, 0.5, 6), np.full(6, 1 / (1 + gamma) / 6), outliers)
+    mixture = Mixture.spheres(
+        rng.uniform(-1, 1, (6, D)),
+        rng.uniform(0.1, 0.5, 6),
+        np.full(6, 1 / (1 + gamma) / 6),
+        outliers,
+    )
     s = Scene(clouds, random_poses(rng, 3, D, shift=0.2), mixture)
-    step = partial(paper_step, gamma=gamma, update_priors=update_priors, update_variances=update_variances)
+    step = partial(
+        paper_step, gamma=gamma, update_priors=update_priors, update_variances=update_variances
+    )
     fit = run(s, step=step, sweep_options={"tolerance": None})
     likelihoods = np.array([i.log_likelihood for i in fit.history] + [fit.log_likelihood.sum()])
     assert np.diff(likelihoods).min() >= -1e-11 * np.abs(likelihoods).max()
@@ -50,12 +62,16 @@ def test_likelihood_never_falls(D, seed, outliers, update_priors, update_varianc
 def test_likelihood_never_falls_with_full_covariances(D, seed):
     """The mixture alone: the paper's pose step is exact for spheres only."""
     s = scene(D, K=5, full=True, sizes=(150, 100), seed=seed)
-    s = replace(s, mixture=replace(s.mixture, weights=s.mixture.weights / s.mixture.weights.sum() / 1.1))
+    s = replace(
+        s, mixture=replace(s.mixture, weights=s.mixture.weights / s.mixture.weights.sum() / 1.1)
+    )
 
     def step(moments, poses, mixture, stride):
         means = mstep.means(moments)
         covariances = mstep.covariances(moments, means, 0.0, mixture.covariances)
-        return poses, replace(mixture, means=means, covariances=covariances, weights=mstep.priors(moments, 0.1))
+        return poses, replace(
+            mixture, means=means, covariances=covariances, weights=mstep.priors(moments, 0.1)
+        )
 
     fit = run(s, step=step, sweep_options={"tolerance": None})
     likelihoods = np.array([i.log_likelihood for i in fit.history])
@@ -95,7 +111,12 @@ def test_settles_and_says_so(D):
     [
         ("rr......", "mmmmmmmm", 8, Status.ITERATION_LIMIT),  # the poses still move
         ("rrrrrrrr", "mm......", 8, Status.ITERATION_LIMIT),  # the likelihood still rises
-        ("rr.r.r...", "mm.......", 8, Status.CONVERGED),  # calm twice, but not twice in a row until the end
+        (
+            "rr.r.r...",
+            "mm.......",
+            8,
+            Status.CONVERGED,
+        ),  # calm twice, but not twice in a row until the end
         ("rr......", "m.m.....", 5, Status.CONVERGED),
     ],
 )
@@ -103,12 +124,17 @@ def test_stops_when_both_are_calm_twice_in_a_row(likelihood, poses, iterations, 
     """A loop of puppets: what each iteration does to likelihood and poses is written above."""
     s, _ = blobs(3)
     moments, _ = s.sweep().moments(s.poses, s.mixture)
-    rises = iter(np.cumsum([{"r": 2e-3, ".": 5e-4}[rise] * moments.points.sum() for rise in likelihood] + [0]))
+    rises = iter(
+        np.cumsum(
+            [{"r": 2e-3, ".": 5e-4}[rise] * moments.points.sum() for rise in likelihood] + [0]
+        )
+    )
     moves = iter([{"m": 2e-3, ".": 5e-4}[move] for move in poses])
 
     def step(moments, poses, mixture, stride):
         moved = poses.copy()
-        moved[0, 0, 3] += 1.5 * next(moves)  # a third of it is the motion that all three clouds share
+        # a third of it is the motion that all three clouds share
+        moved[0, 0, 3] += 1.5 * next(moves)
         return moved, mixture
 
     fit = loop.batch(
@@ -137,14 +163,27 @@ def test_poses_that_have_settled_are_right(D):
 def test_stop_rule_and_loop_know_no_units(D, scale):
     s, _ = blobs(D)
     m = s.mixture
-    mixture = Mixture(m.means * scale, m.covariances * scale**2, m.weights, m.outlier_density / scale**D)
+    mixture = Mixture(
+        m.means * scale, m.covariances * scale**2, m.weights, m.outlier_density / scale**D
+    )
     poses = geometry.pose(s.R, s.t * scale)
     fit = run(s, iterations=300, tolerance=1e-5)
-    scaled = run(Scene([V * scale for V in s.clouds], poses, mixture), iterations=300, tolerance=1e-5, radius=scale)
+    scaled = run(
+        Scene([V * scale for V in s.clouds], poses, mixture),
+        iterations=300,
+        tolerance=1e-5,
+        radius=scale,
+    )
     assert (scaled.status, len(scaled.history)) == (Status.CONVERGED, len(fit.history))
-    np.testing.assert_allclose([i.step for i in scaled.history], [i.step for i in fit.history], rtol=1e-4, atol=1e-12)
-    np.testing.assert_allclose(geometry.rotation(scaled.poses), geometry.rotation(fit.poses), atol=1e-9)
-    np.testing.assert_allclose(geometry.translation(scaled.poses) / scale, geometry.translation(fit.poses), atol=1e-9)
+    np.testing.assert_allclose(
+        [i.step for i in scaled.history], [i.step for i in fit.history], rtol=1e-4, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        geometry.rotation(scaled.poses), geometry.rotation(fit.poses), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        geometry.translation(scaled.poses) / scale, geometry.translation(fit.poses), atol=1e-9
+    )
 
 
 @each_dimension
@@ -152,10 +191,14 @@ def test_a_common_motion_is_no_step(D):
     rng = np.random.default_rng(0)
     s, _ = blobs(D)
     common = geometry.exp(rng.normal(scale=0.01, size=geometry.degrees_of_freedom(D)))
-    assert loop.largest_step(loop.relative_twists(s.poses, common @ s.poses, s.mixture), 1.0) < 1e-14
+    assert (
+        loop.largest_step(loop.relative_twists(s.poses, common @ s.poses, s.mixture), 1.0) < 1e-14
+    )
     moved = s.poses.copy()
     moved[1, 0, D] += 0.3
-    assert loop.largest_step(loop.relative_twists(s.poses, moved, s.mixture), 2.0) == pytest.approx(0.3 * (2 / 3) / 2)
+    assert loop.largest_step(loop.relative_twists(s.poses, moved, s.mixture), 2.0) == pytest.approx(
+        0.3 * (2 / 3) / 2
+    )
 
 
 @each_dimension
@@ -171,7 +214,11 @@ def test_history_is_complete_and_the_callback_sees_it_all(D):
     shorter = run(s, iterations=4)
     np.testing.assert_array_equal(shorter.poses, fit.history[3].poses)
     assert shorter.log_likelihood.sum() == fit.history[4].log_likelihood
-    continued = run(replace(s, poses=shorter.poses, mixture=shorter.mixture), iterations=2, history=shorter.history)
+    continued = run(
+        replace(s, poses=shorter.poses, mixture=shorter.mixture),
+        iterations=2,
+        history=shorter.history,
+    )
     assert [(i.number, i.log_likelihood, i.step) for i in continued.history] == [
         (i.number, i.log_likelihood, i.step) for i in fit.history
     ]

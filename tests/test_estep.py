@@ -11,9 +11,9 @@ from scenes import Scene, bits, scene
 
 from coframe import geometry
 from coframe.em import estep
-from coframe.em.estep import Cloud
+from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
-from coframe.em.sweeps import Sweep, quiet_blas
+from coframe.threads import quiet_blas
 
 made = cache(scene)
 oracle = cache(lambda D, full, K, outliers: made(D, full=full, K=K, outliers=outliers).oracle())
@@ -21,8 +21,15 @@ oracle = cache(lambda D, full, K, outliers: made(D, full=full, K=K, outliers=out
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 each_shape = pytest.mark.parametrize("full", [False, True], ids=["spheres", "full"])
 each_tolerance = pytest.mark.parametrize("tolerance", [None, 1e-9], ids=["dense", "pruned"])
-with_and_without_outliers = pytest.mark.parametrize("outliers", [0.0, 0.05], ids=["no outlier class", "outliers"])
-kernels_of = {(np.float64, None): 1e-12, (np.float64, 1e-9): 2e-9, (np.float32, None): 2e-6, (np.float32, 1e-9): 2e-6}
+with_and_without_outliers = pytest.mark.parametrize(
+    "outliers", [0.0, 0.05], ids=["no outlier class", "outliers"]
+)
+kernels_of = {
+    (np.float64, None): 1e-12,
+    (np.float64, 1e-9): 2e-9,
+    (np.float32, None): 2e-6,
+    (np.float32, 1e-9): 2e-6,
+}
 each_kernel = pytest.mark.parametrize(
     ("dtype", "tolerance", "bound"),
     [(dtype, tolerance, bound) for (dtype, tolerance), bound in kernels_of.items()],
@@ -31,21 +38,29 @@ each_kernel = pytest.mark.parametrize(
 
 
 def assert_agree(scene, sweep, bound, *, priors=None, w=None, truth=None):
-    """Moments, log-likelihood and per-point results of a sweep within `bound` per point (extents are about one)."""
+    """Moments, log-likelihood and per-point results of a sweep within `bound` per point (extents
+    are about one).
+    """
     truth = truth or scene.oracle(priors, w)
     moments, log_likelihood = sweep.moments(scene.poses, replace(scene.mixture, visibility=priors))
     slack = {"rtol": 0, "atol": bound * truth.points.max()}
     np.testing.assert_allclose(moments.mass, truth.A, **slack)
     np.testing.assert_allclose(moments.first, truth.b, **slack)
-    np.testing.assert_allclose(moments.second, truth.C if moments.full else np.trace(truth.C, axis1=2, axis2=3), **slack)
+    np.testing.assert_allclose(
+        moments.second, truth.C if moments.full else np.trace(truth.C, axis1=2, axis2=3), **slack
+    )
     np.testing.assert_allclose(moments.points, truth.points, rtol=1e-14)
     np.testing.assert_allclose(moments.outlier_mass, truth.points - truth.A.sum(1), **slack)
-    np.testing.assert_allclose(log_likelihood, truth.log_likelihood, rtol=bound, atol=bound * truth.points.max())
+    np.testing.assert_allclose(
+        log_likelihood, truth.log_likelihood, rtol=bound, atol=bound * truth.points.max()
+    )
     assignments = sweep.assign(scene.poses, replace(scene.mixture, visibility=priors))
     for each, alpha, density in zip(assignments, truth.alpha, truth.density, strict=True):
         np.testing.assert_allclose(each.density, density, rtol=10 * bound, atol=1e-300)
-        chosen = alpha[np.arange(len(alpha)), each.label]  # label -1 is the last column, the uniform class
-        np.testing.assert_allclose(chosen, alpha.max(1), atol=10 * bound)  # the most probable class, ties aside
+        # label -1 is the last column, the uniform class
+        chosen = alpha[np.arange(len(alpha)), each.label]
+        # the most probable class, ties aside
+        np.testing.assert_allclose(chosen, alpha.max(1), atol=10 * bound)
     return moments
 
 
@@ -56,7 +71,9 @@ def assert_agree(scene, sweep, bound, *, priors=None, w=None, truth=None):
 @each_kernel
 def test_sweep_is_the_papers_e_step(D, full, K, outliers, dtype, tolerance, bound):
     s = made(D, full=full, K=K, outliers=outliers)
-    assert_agree(s, s.sweep(dtype=dtype, tolerance=tolerance), bound, truth=oracle(D, full, K, outliers))
+    assert_agree(
+        s, s.sweep(dtype=dtype, tolerance=tolerance), bound, truth=oracle(D, full, K, outliers)
+    )
 
 
 @each_dimension
@@ -118,7 +135,9 @@ def test_a_component_without_weight_explains_nothing(D, full, tolerance, outlier
 @each_shape
 @each_kernel
 def test_without_outlier_class_far_points_keep_all_their_mass(D, full, dtype, tolerance, bound):
-    """Points hundreds to thousands of standard deviations away, alone and in whole blocks: no 0 / 0, no lost point."""
+    """Points hundreds to thousands of standard deviations away, alone and in whole blocks: no 0 /
+    0, no lost point.
+    """
     rng = np.random.default_rng(0)
     small = made(D, full=full, K=9, outliers=0.0).mixture
     covariances = small.covariances * 0.01
@@ -131,7 +150,9 @@ def test_without_outlier_class_far_points_keep_all_their_mass(D, full, dtype, to
     moments, log_likelihood = s.sweep(dtype=dtype, tolerance=tolerance).moments(s.poses, s.mixture)
     truth = s.oracle()
     np.testing.assert_allclose(moments.mass.sum(1), 40, rtol=1e-6 if dtype == np.float32 else 1e-12)
-    np.testing.assert_allclose(log_likelihood, truth.log_likelihood, rtol=1e-5 if dtype == np.float32 else 1e-12)
+    np.testing.assert_allclose(
+        log_likelihood, truth.log_likelihood, rtol=1e-5 if dtype == np.float32 else 1e-12
+    )
     if dtype == np.float64:
         np.testing.assert_allclose(moments.mass, truth.A, atol=1e-7)
     for V, alpha in zip(clouds, truth.alpha, strict=True):
@@ -146,10 +167,14 @@ def test_duplicates_count_as_often_as_they_occur(D, full, dtype, tolerance, boun
     point = s.clouds[0][:1]
     one = Scene([point, point], s.poses[[0, 0]], s.mixture)
     many = Scene([np.repeat(point, 1000, 0), point], s.poses[[0, 0]], s.mixture)
-    moments, log_likelihood = many.sweep(dtype=dtype, tolerance=tolerance).moments(many.poses, s.mixture)
+    moments, log_likelihood = many.sweep(dtype=dtype, tolerance=tolerance).moments(
+        many.poses, s.mixture
+    )
     once = assert_agree(one, one.sweep(dtype=dtype, tolerance=tolerance), bound)
     for name in ("mass", "first", "second"):
-        np.testing.assert_allclose(getattr(moments, name)[0], 1000 * getattr(once, name)[0], rtol=1e-9, atol=1000 * bound)
+        np.testing.assert_allclose(
+            getattr(moments, name)[0], 1000 * getattr(once, name)[0], rtol=1e-9, atol=1000 * bound
+        )
     assert log_likelihood[0] == pytest.approx(1000 * log_likelihood[1], rel=bound)
 
 
@@ -158,19 +183,33 @@ def test_duplicates_count_as_often_as_they_occur(D, full, dtype, tolerance, boun
 @with_and_without_outliers
 @pytest.mark.parametrize("turned", [False, True], ids=["upright", "turned"])
 def test_very_thin_covariances(D, tolerance, outliers, turned):
-    """Sheets with variances 1e-8 : 1. Turned ones are stored to eight digits only, so no code can have more."""
+    """Sheets with variances 1e-8 : 1.
+
+    Turned ones are stored to eight digits only, so no code can have more.
+    """
     s = made(D, full=True, K=34, outliers=outliers, sizes=(40, 20))
     rng = np.random.default_rng(0)
-    R = np.array([geometry.random_rotation(rng, D) for _ in range(34)]) if turned else np.tile(np.eye(D), (34, 1, 1))
+    R = (
+        np.array([geometry.random_rotation(rng, D) for _ in range(34)])
+        if turned
+        else np.tile(np.eye(D), (34, 1, 1))
+    )
     thin = np.einsum("kij,j,klj->kil", R, [1.0] * (D - 1) + [1e-8], R)
     mixture = replace(s.mixture, covariances=(thin + np.swapaxes(thin, 1, 2)) / 2)
-    on_sheets = [  # points off a sheet by a few of its standard deviations, seen in the common frame
-        mixture.means[k] + np.einsum("nij,nj->ni", R[k], rng.normal(size=(len(k), D)) * ([1.0] * (D - 1) + [1e-4]))
+    # points off a sheet by a few of its standard deviations, seen in the common frame
+    on_sheets = [
+        mixture.means[k]
+        + np.einsum("nij,nj->ni", R[k], rng.normal(size=(len(k), D)) * ([1.0] * (D - 1) + [1e-4]))
         for k in (rng.integers(34, size=len(V)) for V in s.clouds)
     ]
-    clouds = [geometry.transform(back, x) for back, x in zip(geometry.inverse(s.poses), on_sheets, strict=True)]
+    clouds = [
+        geometry.transform(back, x)
+        for back, x in zip(geometry.inverse(s.poses), on_sheets, strict=True)
+    ]
     s = Scene(clouds, s.poses, mixture)
-    assert_agree(s, s.sweep(tolerance=tolerance), 1e-5 if turned else 1e-10 if tolerance is None else 2e-9)
+    assert_agree(
+        s, s.sweep(tolerance=tolerance), 1e-5 if turned else 1e-10 if tolerance is None else 2e-9
+    )
 
 
 @each_dimension
@@ -178,7 +217,10 @@ def test_very_thin_covariances(D, tolerance, outliers, turned):
 @with_and_without_outliers
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-6])
 def test_pruning_changes_posteriors_by_at_most_twice_the_tolerance(D, full, outliers, tolerance):
-    """One point per cloud: its moments are its posteriors. Coincident components make the bound sharp in their number."""
+    """One point per cloud: its moments are its posteriors.
+
+    Coincident components make the bound sharp in their number.
+    """
     s = made(D, full=full, K=45, outliers=outliers, sizes=(400,))
     means = np.repeat(s.mixture.means[:3] * 3, [43, 1, 1], 0)
     covariances = np.repeat(s.mixture.covariances[:3], [43, 1, 1], 0)
@@ -190,7 +232,8 @@ def test_pruning_changes_posteriors_by_at_most_twice_the_tolerance(D, full, outl
     error = np.abs(pruned.mass - estep.posteriors(np.concatenate(clouds), mixture)[:, :-1]).sum(1)
     assert sweep.pairs < 400 * 45  # something was skipped,
     assert error.max() <= 2 * tolerance  # and nothing that mattered
-    assert outliers == 0 or error.max() > 0.02 * tolerance  # though not nothing: the tolerance is put to use
+    # though not nothing: the tolerance is put to use
+    assert outliers == 0 or error.max() > 0.02 * tolerance
 
 
 @each_dimension
@@ -224,7 +267,11 @@ def test_any_number_of_threads_gives_the_same_bits(D, full, dtype, tolerance, bo
     for threads in (1, 2, 3, 5, 2):
         sweep = s.sweep(threads=threads, dtype=dtype, tolerance=tolerance)
         moments, log_likelihood = sweep.moments(s.poses, replace(s.mixture, visibility=priors))
-        points = [field for each in sweep.assign(s.poses, s.mixture) for field in (each.density, each.label)]
+        points = [
+            field
+            for each in sweep.assign(s.poses, s.mixture)
+            for field in (each.density, each.label)
+        ]
         runs.append(bits(moments.mass, moments.first, moments.second, log_likelihood, *points))
     assert all(run == runs[0] for run in runs)
 
@@ -238,13 +285,19 @@ def test_order_of_points_and_components_does_not_matter(D, full, tolerance):
     k = rng.permutation(45)
     m = s.mixture
     shuffled = Scene(
-        [rng.permutation(V) for V in s.clouds], s.poses, Mixture(m.means[k], m.covariances[k], m.weights[k], m.outlier_density)
+        [rng.permutation(V) for V in s.clouds],
+        s.poses,
+        Mixture(m.means[k], m.covariances[k], m.weights[k], m.outlier_density),
     )
     here, likelihood = s.sweep(tolerance=tolerance).moments(s.poses, m)
-    there, shuffled_likelihood = shuffled.sweep(tolerance=tolerance).moments(s.poses, shuffled.mixture)
+    there, shuffled_likelihood = shuffled.sweep(tolerance=tolerance).moments(
+        s.poses, shuffled.mixture
+    )
     for name in ("mass", "first", "second"):
         bound = 1e-11 if tolerance is None else 1e-6
-        np.testing.assert_allclose(getattr(there, name), getattr(here, name)[:, k], rtol=0, atol=bound)
+        np.testing.assert_allclose(
+            getattr(there, name), getattr(here, name)[:, k], rtol=0, atol=bound
+        )
     np.testing.assert_allclose(shuffled_likelihood, likelihood, rtol=1e-9)
 
 
@@ -255,7 +308,9 @@ def test_spheres_are_known_as_spheres(D):
     mixture = Mixture.spheres(np.zeros((1000, D)), variances, np.full(1000, 1e-3), 0.0)
     assert mixture.spherical
     np.testing.assert_allclose(mixture.variances, variances, rtol=1e-15)
-    np.testing.assert_allclose(mixture.log_peaks, -D / 2 * np.log(2 * np.pi * variances), rtol=1e-13)
+    np.testing.assert_allclose(
+        mixture.log_peaks, -D / 2 * np.log(2 * np.pi * variances), rtol=1e-13
+    )
     bent = mixture.covariances.copy()
     bent[500, 0, 0] *= 1 + 1e-9
     assert not replace(mixture, covariances=bent).spherical
@@ -271,10 +326,16 @@ def test_a_covariance_that_is_none_is_named(D):
 
 
 def test_blas_is_quiet_until_the_last_of_several_runs_has_ended() -> None:
-    """Its limits are those of the process: of two runs side by side, the first to end must not lift them for the other."""
+    """Its limits are those of the process: of two runs side by side, the first to end must not lift
+    them for the other.
+    """
 
     def threads() -> list[int]:
-        return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+        return [
+            library["num_threads"]
+            for library in threadpoolctl.threadpool_info()
+            if library["user_api"] == "blas"
+        ]
 
     with threadpoolctl.threadpool_limits(2, "blas"):
         before, one, other = threads(), quiet_blas(), quiet_blas()

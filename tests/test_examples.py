@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The example notebooks run from top to bottom, in a kernel of their own, and are kept without output."""
+"""The example notebooks run from top to bottom, in a kernel of their own, and are kept without
+output.
+"""
 
 import subprocess
 import sys
@@ -27,7 +29,9 @@ def test_there_are_notebooks() -> None:
 def test_a_notebook_runs_and_is_kept_without_output(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("nbclient", reason="pip install -e '.[dev]'")
     pytest.importorskip("ipykernel", reason="pip install -e '.[dev]'")
-    done = subprocess.run([sys.executable, "-c", EXECUTE, path, tmp_path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE, path, tmp_path], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) >= 4
     text = path.read_text()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The experiments run from end to end at toy size, without any data, and their report says what their records say."""
+"""The experiments run from end to end at toy size, without any data, and their report says what
+their records say.
+"""
 
 import json
 import os
@@ -11,14 +13,37 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = {"outliers", "indirect", "noise", "angle", "removal", "multiview", "sections", "means", "tof", "desk"}
+NAMES = {
+    "outliers",
+    "indirect",
+    "noise",
+    "angle",
+    "removal",
+    "multiview",
+    "sections",
+    "means",
+    "tof",
+    "desk",
+}
 HELD = [  # claims that even toys bear out
     ("outliers", "bunny: JRMPC-B below ICP with 20 % of outliers and more"),
     ("outliers", "bunny: JRMPC-B below CPD / ECMPR with 20 % of outliers and more"),
     ("indirect", "Mean of both mappings and all models: JRMPC-B below ICP at 10 dB"),
-    ("multiview", "Rotation error [deg] without added noise: register at or below every other method in every column"),
+    (
+        "multiview",
+        (
+            "Rotation error [deg] without added noise: register at or below every other method in"
+            " every column"
+        ),
+    ),
     ("removal", "10 dB: the means start in a small cell and grow to the size of the object"),
-    ("tof", "Held-out residual [1e-3 of the extent]: register at or below every other method in every column"),
+    (
+        "tof",
+        (
+            "Held-out residual [1e-3 of the extent]: register at or below every other method in"
+            " every column"
+        ),
+    ),
 ]
 
 
@@ -28,8 +53,22 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     environment = {**os.environ, "PYTHONPATH": path, "COFRAME_DATA": str(folder / "nothing")}
-    command = [sys.executable, "-W", "error", "-m", "experiments", "all", "report", "--size", "toy", "--output", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "experiments",
+        "all",
+        "report",
+        "--size",
+        "toy",
+        "--output",
+        str(folder),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -49,14 +88,20 @@ def test_every_experiment_leaves_its_record_and_pictures(folder, records):
         assert each["tables"]
         for figure in each["figures"]:
             assert 0 < (folder / figure).stat().st_size < 150_000
-    assert {name for name, each in records.items() if not each["figures"]} == {"indirect", "multiview", "noise"}
+    assert {name for name, each in records.items() if not each["figures"]} == {
+        "indirect",
+        "multiview",
+        "noise",
+    }
 
 
 def test_every_method_has_a_figure_and_a_time_in_every_table(records):
     for name in ("outliers", "indirect", "angle"):
         for table in records[name]["tables"]:
             rows = [row for row in table["rows"] if row["method"] != "start"]
-            assert {"ICP", "GMMReg", "CPD / ECMPR", "JRMPC-B", "register"} <= {row["method"] for row in rows}
+            assert {"ICP", "GMMReg", "CPD / ECMPR", "JRMPC-B", "register"} <= {
+                row["method"] for row in rows
+            }
             pooled = table["title"].startswith("Mean of")  # the same runs once more
             assert all(None not in row["ours"] and (pooled or row["seconds"] > 0) for row in rows)
 
@@ -64,8 +109,12 @@ def test_every_method_has_a_figure_and_a_time_in_every_table(records):
 def test_learning_curves_of_every_method_are_recorded(records):
     ((_, curves),) = records["outliers"]["curves"].items()
     for name, each in curves.items():
-        (table,) = [table for table in records["outliers"]["tables"] if table["title"].startswith(name)]
-        final = {row["method"]: row["ours"][-1] for row in table["rows"] if row["method"] != "start"}
+        (table,) = [
+            table for table in records["outliers"]["tables"] if table["title"].startswith(name)
+        ]
+        final = {
+            row["method"]: row["ours"][-1] for row in table["rows"] if row["method"] != "start"
+        }
         assert each.keys() == final.keys()
         assert all(len(curve) == 100 for curve in each.values())
         assert each["JRMPC-B"][-1] == pytest.approx(final["JRMPC-B"], abs=1e-4)
@@ -91,12 +140,16 @@ def test_report_shows_every_table_and_every_claim(folder, records, module):
 
 
 def test_results_are_those_of_the_records(module):
-    """RESULTS.md is what `python -m experiments report` writes, its pictures are there and small, and no claim surprises."""
+    """RESULTS.md is what `python -m experiments report` writes, its pictures are there and small,
+    and no claim surprises.
+    """
     results = ROOT / "experiments" / "results"
     experiments, report = module("__main__").EXPERIMENTS, module("report")
     records = report.read(results, experiments)
     assert set(records) == NAMES
-    assert (ROOT / "RESULTS.md").read_text() == report.text(records, experiments, "experiments/results")
+    assert (ROOT / "RESULTS.md").read_text() == report.text(
+        records, experiments, "experiments/results"
+    )
     for name, each in records.items():
         assert each["size"] == "paper"
         assert not module("claims").surprises(experiments[name], each)
@@ -106,7 +159,10 @@ def test_results_are_those_of_the_records(module):
 
 def test_the_orders_that_the_paper_rests_on_must_hold(module):
     """They may not be moved to the known disagreements."""
-    noisy = [f"Rotation error [deg] with 25 dB noise: JRMPC-B below {rival}" for rival in ("MAICP", "MATrICP")]
+    noisy = [
+        f"Rotation error [deg] with 25 dB noise: JRMPC-B below {rival}"
+        for rival in ("MAICP", "MATrICP")
+    ]
     assert not set(noisy) & set(module("multiview").KNOWN)
 
 
@@ -121,12 +177,21 @@ def module(monkeypatch):
 
 def test_claims_name_what_stands_against_them(module):
     record, claims = module("record"), module("claims")
-    rows = {"start": [0.0, 0.0], "ICP": [0.5, [0.0, 0.2]], "JRMPC-B": [0.2, [0.2, 0.4]], "register": [0.1, 0.1]}
+    rows = {
+        "start": [0.0, 0.0],
+        "ICP": [0.5, [0.0, 0.2]],
+        "JRMPC-B": [0.2, [0.2, 0.4]],
+        "register": [0.1, 0.1],
+    }
     table = record.table("t", ["a", "b"], rows, paper={"ICP": (0.45, 0.2), "CPD": (0.1, 0.1)})
     assert claims.below(table, "JRMPC-B", ["ICP"], "x", ["a"]).holds
     claim = claims.below(table, "JRMPC-B", ["ICP"], "x")
     assert (claim.holds, claim.detail) == (False, "ICP 0.100 < 0.300 in b")
-    rows |= {"ICP": [0.5, [0.0, 0.1, 0.2]], "JRMPC-B": [0.2, [0.1, 0.4, 0.7]]}  # a difference of 0.3, a standard error of 0.115
+    # a difference of 0.3, a standard error of 0.115
+    rows |= {
+        "ICP": [0.5, [0.0, 0.1, 0.2]],
+        "JRMPC-B": [0.2, [0.1, 0.4, 0.7]],
+    }
     claim = claims.below(record.table("t", ["a", "b"], rows), "JRMPC-B", ["ICP"], "x")
     assert claim.detail == "ICP 0.100 < 0.400 in b, 2.6 s.e."
     assert claims.below(table, "JRMPC-B", ["CPD"], "x").detail == "CPD was not run"
@@ -135,11 +200,17 @@ def test_claims_name_what_stands_against_them(module):
     assert (near.holds, near.detail) == (False, "ICP, b: 0.100, the paper 0.200")
 
 
-def test_a_claim_that_does_not_come_out_as_expected_fails_after_the_record_is_written(module, tmp_path, monkeypatch):
+def test_a_claim_that_does_not_come_out_as_expected_fails_after_the_record_is_written(
+    module, tmp_path, monkeypatch
+):
     main, noise, Claim = module("__main__"), module("noise"), module("claims").Claim
     monkeypatch.setattr(noise, "SEEDS", {"paper": (0,)})
     monkeypatch.setattr(noise, "measure", lambda run: module("record").Found([], {}))
-    monkeypatch.setattr(noise, "claims", lambda record: [Claim("new", False, "1 < 2"), Claim("old", True), Claim("fine", True)])
+    monkeypatch.setattr(
+        noise,
+        "claims",
+        lambda record: [Claim("new", False, "1 < 2"), Claim("old", True), Claim("fine", True)],
+    )
     monkeypatch.setattr(noise, "KNOWN", {"old": "a reason", "forgotten": "another"})
     with pytest.raises(SystemExit) as failure:
         main.main(["noise", "--output", str(tmp_path)])

@@ -13,10 +13,10 @@ from test_cli import run
 import coframe
 from coframe import InputError, geometry
 from coframe.data import simulate
-from coframe.result import export
 from coframe.io import clouds as cloud_files
 from coframe.io import poses as pose_files
 from coframe.io.scan import Scan
+from coframe.result import export
 
 EVIL = "<img src=x onerror=alert(1)>.ply"
 
@@ -29,7 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for j, name in enumerate(("scan1.ply", "scan2.pcd", "scan10.xyz")):
         N = len(scene.clouds[j])
         colours = np.random.default_rng(j).integers(0, 256, (N, 3), dtype=np.uint8)
-        cloud_files.write(folder / name, Scan(scene.clouds[j], colours if j < 2 else None, intensity=np.arange(N) / N))
+        cloud_files.write(
+            folder / name,
+            Scan(scene.clouds[j], colours if j < 2 else None, intensity=np.arange(N) / N),
+        )
     (folder / "notes.txt").write_text("not a cloud\n")
     done = run("register", ".", "-o", "out", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -50,15 +53,21 @@ def test_merged_has_clouds_outliers_and_colours(folder: Path, result: coframe.Re
     assert (vertices["green"][vertices["cloud"] == 2] == 128).all()
     assert {"outlier_probability", "component"} <= set(vertices.data.dtype.names)
     np.testing.assert_array_equal(result.attributes[1]["blue"], original.colours[:, 2])
-    assert result.files == tuple(str(folder / name) for name in ("scan1.ply", "scan2.pcd", "scan10.xyz"))
+    assert result.files == tuple(
+        str(folder / name) for name in ("scan1.ply", "scan2.pcd", "scan10.xyz")
+    )
     assert result.names == ("scan1", "scan2", "scan10")
 
 
 @pytest.mark.parametrize("form", export.POSES)
-def test_poses_go_out_and_come_back(folder: Path, result: coframe.Registration, tmp_path: Path, form: str) -> None:
+def test_poses_go_out_and_come_back(
+    folder: Path, result: coframe.Registration, tmp_path: Path, form: str
+) -> None:
     done = run("export", "out", "--to", form, "-o", str(tmp_path / "p"), cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / 'p'}\n", "")
-    np.testing.assert_allclose(pose_files.read_for(tmp_path / "p", result.names), result.poses, atol=1e-15)
+    np.testing.assert_allclose(
+        pose_files.read_for(tmp_path / "p", result.names), result.poses, atol=1e-15
+    )
 
 
 def test_meshlab_finds_the_files(folder: Path, result: coframe.Registration) -> None:
@@ -69,7 +78,9 @@ def test_meshlab_finds_the_files(folder: Path, result: coframe.Registration) -> 
 
 @pytest.mark.parametrize("form", [*export.MERGED, "e57"])
 @pytest.mark.parametrize("clean", [False, True])
-def test_points_in_the_common_frame(result: coframe.Registration, tmp_path: Path, form: str, clean: bool) -> None:
+def test_points_in_the_common_frame(
+    result: coframe.Registration, tmp_path: Path, form: str, clean: bool
+) -> None:
     needed = {"las": "laspy", "laz": "laspy", "e57": "pye57"}.get(form)
     if needed:
         pytest.importorskip(needed)
@@ -77,15 +88,25 @@ def test_points_in_the_common_frame(result: coframe.Registration, tmp_path: Path
     scans = cloud_files.read_all(path)
     found = [s.points if s.pose is None else geometry.transform(s.pose, s.points) for s in scans]
     expected = np.concatenate(result.cleaned()) if clean else result.merged()
-    np.testing.assert_allclose(np.concatenate(found), expected, atol={"las": 1e-8, "laz": 1e-8, "pcd": 1e-6}.get(form, 1e-14))
-    assert path.name == ("scans.e57" if form == "e57" else f"{'cleaned' if clean else 'merged'}.{form}")
+    np.testing.assert_allclose(
+        np.concatenate(found),
+        expected,
+        atol={"las": 1e-8, "laz": 1e-8, "pcd": 1e-6}.get(form, 1e-14),
+    )
+    assert path.name == (
+        "scans.e57" if form == "e57" else f"{'cleaned' if clean else 'merged'}.{form}"
+    )
 
 
-def test_aligned_copies_in_their_own_formats(folder: Path, result: coframe.Registration, tmp_path: Path) -> None:
+def test_aligned_copies_in_their_own_formats(
+    folder: Path, result: coframe.Registration, tmp_path: Path
+) -> None:
     paths = export.export(result, "aligned", folder, tmp_path / "aligned")
     assert [path.name for path in paths] == ["scan1.ply", "scan2.pcd", "scan10.xyz"]
     for path, cloud in zip(paths, result.aligned(), strict=True):
-        np.testing.assert_allclose(cloud_files.read(path), cloud, atol=1e-6 if path.suffix == ".pcd" else 1e-14)
+        np.testing.assert_allclose(
+            cloud_files.read(path), cloud, atol=1e-6 if path.suffix == ".pcd" else 1e-14
+        )
     with pytest.raises(InputError, match="found the input itself"):
         export.export(result, "aligned", folder, folder)
 
@@ -93,7 +114,11 @@ def test_aligned_copies_in_their_own_formats(folder: Path, result: coframe.Regis
 def test_names_do_not_leave_the_folder(result: coframe.Registration, tmp_path: Path) -> None:
     named = replace(result, names=("../../a", "/b", EVIL), files=())
     export.export(named, "matrix", tmp_path / "out")
-    assert sorted(os.listdir(tmp_path / "out/matrices")) == ["a.txt", "b.txt", "img src=x onerror=alert(1)_.ply.txt"]
+    assert sorted(os.listdir(tmp_path / "out/matrices")) == [
+        "a.txt",
+        "b.txt",
+        "img src=x onerror=alert(1)_.ply.txt",
+    ]
     assert os.listdir(tmp_path) == ["out"]
     named.save(tmp_path / "saved")
     assert coframe.load(tmp_path / "saved").names == named.names
@@ -115,7 +140,9 @@ def test_bad_exports_are_one_line_and_2(folder: Path, arguments: list[str], word
     assert words in done.stderr
 
 
-def test_aligned_needs_the_inputs(folder: Path, result: coframe.Registration, tmp_path: Path) -> None:
+def test_aligned_needs_the_inputs(
+    folder: Path, result: coframe.Registration, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="does not know its files"):
         export.export(replace(result, files=()), "aligned", tmp_path)
     gone = replace(result, files=tuple(f"{file}.gone" for file in result.files))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A registration that grows cloud by cloud: near the batch result, able to forget, and able to go on in another process."""
+"""A registration that grows cloud by cloud: near the batch result, able to forget, and able to go
+on in another process.
+"""
 
 import subprocess
 import sys
@@ -12,10 +14,10 @@ from scenes import random_poses
 import coframe
 from coframe import InputError, Options, geometry
 from coframe.data import simulate
-from coframe.evaluate import metrics
-from coframe.result.groups import side_by_side
 from coframe.em.growth import implied
+from coframe.evaluate import metrics
 from coframe.io import ply
+from coframe.result.groups import side_by_side
 from coframe.start.doubt import Doubt
 
 FEW = Options(components=150, points=600)
@@ -35,7 +37,11 @@ def four(scene):
 def five(scene, four):
     """The fifth cloud starts 8 degrees and a few per cent off."""
     off = random_poses(np.random.default_rng(1), 1, 3, degrees=8.0, shift=0.01)[0]
-    return coframe.extend(four, scene.clouds[4], off @ four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[4])
+    return coframe.extend(
+        four,
+        scene.clouds[4],
+        off @ four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[4],
+    )
 
 
 def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
@@ -43,9 +49,18 @@ def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
     assert metrics.rotation_errors(five.poses, scene.poses[:5])[4] < 0.5
     assert five.verdicts[:4] == four.verdicts
     assert five.verdicts[4].verdict == "aligned"
-    lengths = [five.clouds, five.names, five.labels, five.outlier_probability, five.poses, five.pose_covariance]
+    lengths = [
+        five.clouds,
+        five.names,
+        five.labels,
+        five.outlier_probability,
+        five.poses,
+        five.pose_covariance,
+    ]
     assert [len(x) for x in lengths] == [5] * 6
-    np.testing.assert_allclose(five.mixture.visibility.sum(1), four.mixture.visibility.sum(1)[0], rtol=1e-9)
+    np.testing.assert_allclose(
+        five.mixture.visibility.sum(1), four.mixture.visibility.sum(1)[0], rtol=1e-9
+    )
     np.testing.assert_allclose(five.mixture.weights, five.mixture.visibility.mean(0), rtol=1e-12)
     assert five.moments.mass.shape == (5, len(five.mixture))
     assert (five.labels[4] < len(five.mixture)).all()
@@ -68,11 +83,18 @@ def test_the_mixture_is_that_of_past_and_new_moments(four, five):
 def test_forgetting_the_new_cloud_gives_back_the_old_mixture(four, five):
     back = coframe.forget(five, 4)
     np.testing.assert_allclose(back.mixture.means, four.mixture.means, atol=1e-9)
-    np.testing.assert_allclose(back.mixture.covariances, four.mixture.covariances, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        back.mixture.covariances, four.mixture.covariances, rtol=1e-8, atol=1e-12
+    )
     np.testing.assert_allclose(back.mixture.weights, four.mixture.weights, rtol=1e-12)
     np.testing.assert_allclose(back.mixture.visibility, four.mixture.visibility, rtol=1e-12)
     np.testing.assert_allclose(back.moments.mass, four.moments.mass, rtol=1e-12)
-    np.testing.assert_allclose(back.moments.recentred(four.moments.about).second, four.moments.second, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        back.moments.recentred(four.moments.about).second,
+        four.moments.second,
+        rtol=1e-8,
+        atol=1e-12,
+    )
     assert back.names == four.names
     assert back.verdicts == four.verdicts
     for a, b in zip(back.labels, four.labels, strict=True):
@@ -86,11 +108,18 @@ def test_forgetting_a_cloud_of_a_batch_leaves_a_model_of_the_others(scene, four,
     assert np.linalg.eigvalsh(rest.mixture.covariances).min() > 0
     assert (rest.moments.mass.sum(0) > 0).all()
     again = coframe.extend(rest, four.clouds[cloud], four.poses[cloud], options=FEW)
-    assert metrics.rotation_errors(again.poses[[0, 3]], np.stack([rest.poses[0], four.poses[cloud]]))[1] < 0.3
+    assert (
+        metrics.rotation_errors(again.poses[[0, 3]], np.stack([rest.poses[0], four.poses[cloud]]))[
+            1
+        ]
+        < 0.3
+    )
 
 
 def test_the_mixture_grows_where_there_is_new_surface_and_only_there(four):
-    """The same cloud again is all known; a cloud with a sheet beside the object adds components on the sheet."""
+    """The same cloud again is all known; a cloud with a sheet beside the object adds components on
+    the sheet.
+    """
     same = coframe.extend(four, four.clouds[3], options=FEW)
     assert len(same.mixture) <= 1.02 * len(four.mixture)
     assert metrics.rotation_errors(same.poses[3:], np.stack([four.poses[3]] * 2))[1] < 0.1
@@ -163,9 +192,14 @@ def test_units_and_place_change_nothing(scene, four):
     moved = replace(
         four,
         clouds=tuple(scale * cloud for cloud in four.clouds),
-        poses=geometry.pose(geometry.rotation(four.poses), scale * geometry.translation(four.poses) + shift),
+        poses=geometry.pose(
+            geometry.rotation(four.poses), scale * geometry.translation(four.poses) + shift
+        ),
         mixture=replace(
-            m, means=scale * m.means + shift, covariances=scale**2 * m.covariances, outlier_density=m.outlier_density / scale**3
+            m,
+            means=scale * m.means + shift,
+            covariances=scale**2 * m.covariances,
+            outlier_density=m.outlier_density / scale**3,
         ),
         moments=replace(
             four.moments,
@@ -175,7 +209,9 @@ def test_units_and_place_change_nothing(scene, four):
         ),
     )
     other = coframe.extend(moved, scale * scene.clouds[4], "velocity", options=FEW)
-    np.testing.assert_allclose(geometry.rotation(other.poses[4]), geometry.rotation(one.poses[4]), atol=1e-6)
+    np.testing.assert_allclose(
+        geometry.rotation(other.poses[4]), geometry.rotation(one.poses[4]), atol=1e-6
+    )
     places = (geometry.translation(other.poses[4]) - shift) / scale
     np.testing.assert_allclose(places, geometry.translation(one.poses[4]), atol=1e-6)
     assert len(other.mixture) == len(one.mixture)
@@ -196,42 +232,12 @@ def test_a_saved_model_is_extended_in_another_process(tmp_path, scene, four):
         "coframe.extend(r, numpy.load('cloud.npy'), 'velocity', options=o).save('more')"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-    there, here = coframe.load(tmp_path / "more"), coframe.extend(four, scene.clouds[4], "velocity", options=FEW)
+    there, here = (
+        coframe.load(tmp_path / "more"),
+        coframe.extend(four, scene.clouds[4], "velocity", options=FEW),
+    )
     np.testing.assert_allclose(there.poses, here.poses, atol=1e-9)
     assert there.verdicts[4].verdict == here.verdicts[4].verdict
-
-
-def test_merging_drops_twins_and_keeps_the_moments(four):
-    """Every component split into two halves at the same place is put together again."""
-    m, K = four.mixture, len(four.mixture)
-    assert len(coframe.tidied(four, cost=0.0).mixture) == K
-    twice = replace(
-        four,
-        mixture=coframe.Mixture(
-            np.tile(m.means, (2, 1)),
-            np.tile(m.covariances, (2, 1, 1)),
-            np.tile(m.weights / 2, 2),
-            m.outlier_density,
-            np.tile(m.visibility / 2, 2),
-        ),
-        moments=coframe.Moments(
-            np.tile(four.moments.about, (2, 1)),
-            np.tile(four.moments.mass / 2, 2),
-            np.tile(four.moments.first / 2, (1, 2, 1)),
-            np.tile(four.moments.second / 2, (1, 2, 1, 1)),
-            four.moments.points,
-        ),
-    )
-    tidy = coframe.tidied(twice, cost=1e-9)
-    assert len(tidy.mixture) == K
-    np.testing.assert_allclose(tidy.mixture.means, m.means, atol=1e-9)
-    np.testing.assert_allclose(tidy.mixture.covariances, m.covariances, atol=1e-9)
-    np.testing.assert_allclose(tidy.mixture.visibility, m.visibility, rtol=1e-9)
-    np.testing.assert_allclose(tidy.moments.mass, four.moments.mass, rtol=1e-9)
-    fewer = coframe.tidied(four, cost=1.5)
-    assert len(fewer.mixture) < K
-    np.testing.assert_allclose(fewer.moments.mass.sum(), four.moments.mass.sum(), rtol=1e-12)
-    assert max(label.max() for label in fewer.labels) < len(fewer.mixture)
 
 
 def test_points_of_weight_zero_do_not_count(scene, four):
@@ -239,7 +245,11 @@ def test_points_of_weight_zero_do_not_count(scene, four):
     clutter = np.random.default_rng(0).normal(3, 5, (5000, 3))
     weights = np.repeat([2.0, 0.0], [len(scene.clouds[4]), len(clutter)])
     with_clutter = coframe.extend(
-        four, np.concatenate([scene.clouds[4], clutter]), scene.poses[4], weights=weights, options=FEW
+        four,
+        np.concatenate([scene.clouds[4], clutter]),
+        scene.poses[4],
+        weights=weights,
+        options=FEW,
     )
     without = coframe.extend(four, scene.clouds[4], scene.poses[4], options=FEW)
     np.testing.assert_array_equal(with_clutter.poses, without.poses)
@@ -247,14 +257,18 @@ def test_points_of_weight_zero_do_not_count(scene, four):
 
 
 def test_the_covariance_allows_for_noise_that_neighbours_share():
-    """A cloud so noisy that its points are averaged over their neighbours is no better known than in a registration of all."""
+    """A cloud so noisy that its points are averaged over their neighbours is no better known than
+    in a registration of all.
+    """
     noisy = simulate.scene(4, 1500, noise_db=25.0, rng=np.random.default_rng(1))
     options = Options(components=200, points=1500, iterations=3, threads=1)
     whole = coframe.register(noisy.clouds, noisy.poses, options=options)
     three = coframe.register(noisy.clouds[:3], noisy.poses[:3], options=options)
     longer = coframe.extend(three, noisy.clouds[3], noisy.poses[3], options=options)
     deviations = [np.sqrt(np.diagonal(result.pose_covariance[3])) for result in (longer, whole)]
-    assert (deviations[0] > deviations[1]).all()  # the average of all is known better than the past alone
+    assert (
+        deviations[0] > deviations[1]
+    ).all()  # the average of all is known better than the past alone
     assert (deviations[0] < 3 * deviations[1]).all()
 
 
@@ -262,20 +276,32 @@ def test_the_new_cloud_s_frame_can_be_the_common_one(four, five):
     for cloud in (4, -1):
         other = five.relative_to(cloud)
         np.testing.assert_allclose(other.poses[4], np.eye(4), atol=1e-12)
-        for step, before in zip(other.history, five.history, strict=True):  # of iterations before the cloud came
-            np.testing.assert_array_equal(step.poses, geometry.inverse(five.poses[4]) @ before.poses)
+        # of iterations before the cloud came
+        for step, before in zip(other.history, five.history, strict=True):
+            np.testing.assert_array_equal(
+                step.poses, geometry.inverse(five.poses[4]) @ before.poses
+            )
 
 
 def test_clouds_on_their_own_stay_so(scene, four):
-    """A cloud that nothing connects with the others sees nothing of the model, whatever comes or goes."""
+    """A cloud that nothing connects with the others sees nothing of the model, whatever comes or
+    goes.
+    """
     names, counts = [*four.names, "alone"], [len(cloud) for cloud in scene.clouds[:5]]
-    beside = side_by_side([four], [(0, 1, 2, 3), (4,)], names, counts, lambda poses: np.tile([0.0, 1.0], (5, 1)))
+    beside = side_by_side(
+        [four], [(0, 1, 2, 3), (4,)], names, counts, lambda poses: np.tile([0.0, 1.0], (5, 1))
+    )
     nowhere = np.full(counts[4], -1)
     known = {"clouds": tuple(scene.clouds[:5]), "labels": (*four.labels, nowhere)}
-    beside = replace(beside, **known, outlier_probability=(*four.outlier_probability, np.ones(counts[4])))
+    beside = replace(
+        beside, **known, outlier_probability=(*four.outlier_probability, np.ones(counts[4]))
+    )
     same = coframe.extend(beside, scene.clouds[0], four.poses[0], options=FEW)
     new = coframe.extend(
-        beside, scene.clouds[5], four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[5], options=FEW
+        beside,
+        scene.clouds[5],
+        four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[5],
+        options=FEW,
     )
     for changed, lonely in ((coframe.forget(beside, 1), 3), (same, 4), (new, 4)):
         assert np.isfinite(changed.mixture.weights).all()
@@ -303,7 +329,9 @@ def test_what_cannot_be_done_is_refused(four):
 
 def test_in_the_plane():
     rng = np.random.default_rng(0)
-    shape = np.stack([np.cos(t := rng.uniform(0, 6, 400)), 0.6 * np.sin(t) + 0.2 * np.cos(3 * t)], 1)
+    shape = np.stack(
+        [np.cos(t := rng.uniform(0, 6, 400)), 0.6 * np.sin(t) + 0.2 * np.cos(3 * t)], 1
+    )
     truth = random_poses(rng, 4, 2, degrees=5.0, shift=0.02)
     flat = [geometry.transform(geometry.inverse(T), shape[i::4]) for i, T in enumerate(truth)]
     result = coframe.register(flat[:3], options=FEW)
@@ -312,10 +340,18 @@ def test_in_the_plane():
 
 
 def test_refining_moves_all_clouds_to_where_a_registration_would(scene, four):
-    """From poses that are two degrees off, half of the way and more is undone at once; names stay, groups are refused."""
+    """From poses that are two degrees off, half of the way and more is undone at once; names stay,
+    groups are refused.
+    """
     off = random_poses(np.random.default_rng(3), 4, 3, degrees=2.0, shift=0.003)
     doubt = Doubt(2, "it may lie elsewhere")
-    disturbed = replace(four, poses=off @ four.poses, names=("a", "b", "c", "d"), doubts=(doubt,), warnings=("look",))
+    disturbed = replace(
+        four,
+        poses=off @ four.poses,
+        names=("a", "b", "c", "d"),
+        doubts=(doubt,),
+        warnings=("look",),
+    )
     refined = coframe.refine(disturbed, options=FEW)
     before = metrics.rotation_errors(disturbed.poses, scene.poses[:4])[1:].max()
     after = metrics.rotation_errors(refined.poses, scene.poses[:4])[1:].max()

@@ -12,11 +12,10 @@ from pypcd4 import PointCloud
 
 import coframe
 from coframe import InputError
-from coframe.io import depth
+from coframe.io import depth, frames, ply
 from coframe.io.depth import Intrinsics
-from coframe.io import ply
-from coframe.io import frames
 from coframe.io.frames import Frame
+from coframe.sequence import sampling
 
 CAMERA = Intrinsics(60.0, 61.0, 31.5, 23.5, 1000.0)
 
@@ -45,7 +44,9 @@ def test_points_project_back_onto_their_pixels(step):
 
 def test_pixels_without_depth_are_left_out():
     image = np.array([[np.nan, 0.0], [np.inf, 2.0]])
-    np.testing.assert_allclose(depth.points(image, Intrinsics(1.0, 1.0, 0.0, 0.0, 1.0)), [[2.0, 2.0, 2.0]])
+    np.testing.assert_allclose(
+        depth.points(image, Intrinsics(1.0, 1.0, 0.0, 0.0, 1.0)), [[2.0, 2.0, 2.0]]
+    )
 
 
 def test_far_points_count_less():
@@ -73,7 +74,9 @@ def test_a_tum_folder_knows_its_camera_and_times(tmp_path):
     expected = depth.points((5 * wall()).astype(np.uint16), depth.PRESETS["freiburg2"], step=2)
     np.testing.assert_array_equal(got[0].points, expected)
     np.testing.assert_array_equal(source[0].points, expected)
-    assert list(source.prepared(lambda i, frame: (i, len(frame)), 3)) == [(i, len(got[i])) for i in (3, 4)]
+    assert list(source.prepared(lambda i, frame: (i, len(frame)), 3)) == [
+        (i, len(got[i])) for i in (3, 4)
+    ]
 
 
 def test_a_camera_is_found_by_name_by_file_or_by_default(tmp_path):
@@ -81,12 +84,20 @@ def test_a_camera_is_found_by_name_by_file_or_by_default(tmp_path):
     z = (5 * wall()).astype(np.uint16)
     given = frames.open_frames(folder, intrinsics=CAMERA, step=1)[0].points
     kept = depth.points(z, CAMERA)
-    np.testing.assert_array_equal(given, kept[(kept[:, 2] > frames.NEAR) & (kept[:, 2] < frames.FAR)])
-    np.testing.assert_array_equal(frames.open_frames(folder, step=1)[0].points, depth.points(z, depth.PRESETS["kinect"]))
+    np.testing.assert_array_equal(
+        given, kept[(kept[:, 2] > frames.NEAR) & (kept[:, 2] < frames.FAR)]
+    )
+    np.testing.assert_array_equal(
+        frames.open_frames(folder, step=1)[0].points, depth.points(z, depth.PRESETS["kinect"])
+    )
     named = frames.open_frames(folder, intrinsics="freiburg3", step=1)[0].points
     np.testing.assert_array_equal(named, depth.points(z, depth.PRESETS["freiburg3"]))
-    (folder / "intrinsics.json").write_text(json.dumps({"fx": 60, "fy": 61, "cx": 31.5, "cy": 23.5, "scale": 5000}))
-    np.testing.assert_allclose(frames.open_frames(folder, step=1)[0].points[:, 2], depth.points(wall(), CAMERA)[:, 2])
+    (folder / "intrinsics.json").write_text(
+        json.dumps({"fx": 60, "fy": 61, "cx": 31.5, "cy": 23.5, "scale": 5000})
+    )
+    np.testing.assert_allclose(
+        frames.open_frames(folder, step=1)[0].points[:, 2], depth.points(wall(), CAMERA)[:, 2]
+    )
 
 
 def test_depth_images_with_a_camera_beside_them(tmp_path):
@@ -94,7 +105,9 @@ def test_depth_images_with_a_camera_beside_them(tmp_path):
         Image.fromarray(wall(0.01 * i)).save(tmp_path / f"frame{i}.png")
     with pytest.raises(InputError, match=r"intrinsics\.json"):
         frames.open_frames(tmp_path)
-    (tmp_path / "intrinsics.json").write_text(json.dumps({"fx": 60, "fy": 61, "cx": 31.5, "cy": 23.5}))
+    (tmp_path / "intrinsics.json").write_text(
+        json.dumps({"fx": 60, "fy": 61, "cx": 31.5, "cy": 23.5})
+    )
     source = frames.open_frames(tmp_path, step=1)
     assert source.names == ("frame1.png", "frame2.png", "frame10.png")
     np.testing.assert_allclose(source.times, np.arange(3) / 30)
@@ -114,9 +127,13 @@ def test_a_folder_of_clouds(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".pcd", ".bin", ".ply"])
 def test_folders_of_pcd_kitti_and_ply_files_are_tracked(tmp_path, suffix):
-    """Files as other programs write them, of a corner that a sensor moves away from by 1 cm a frame; natural order."""
+    """Files as other programs write them, of a corner that a sensor moves away from by 1 cm a
+    frame; natural order.
+    """
     rng = np.random.default_rng(0)
-    corner = rng.uniform(0, 1, (3000, 3)) * np.repeat([[1, 1, 0], [1, 0, 1], [0, 1, 1]], 1000, axis=0)
+    corner = rng.uniform(0, 1, (3000, 3)) * np.repeat(
+        [[1, 1, 0], [1, 0, 1], [0, 1, 1]], 1000, axis=0
+    )
     for i in range(12):
         points = (corner + np.array([0.5 + 0.01 * i, 0.4, 1.0])).astype(np.float32)
         path = tmp_path / f"{i}{suffix}"
@@ -152,7 +169,9 @@ def test_images_that_are_none_are_refused(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no image")
     Image.new("RGB", (4, 4)).save(tmp_path / "b.png")
     source = frames.open_frames(tmp_path, intrinsics=CAMERA)
-    for i, words in enumerate(["a.png: expected a depth image, found something else", "b.png: .*it has 3 channels"]):
+    for i, words in enumerate(
+        ["a.png: expected a depth image, found something else", "b.png: .*it has 3 channels"]
+    ):
         with pytest.raises(InputError, match=words):
             source[i]
     with pytest.raises(InputError, match="expected one of freiburg1"):
@@ -201,12 +220,15 @@ def test_a_frame_that_cannot_be_read_raises_in_its_place_and_leaving_early_stops
 def test_downsampling_by_surface_takes_area_not_pixels():
     """A near wall has 16 times the pixels per area of one four times as far."""
     rng = np.random.default_rng(0)
-    near, far = rng.uniform(0, 1, (16000, 3)) * [1, 1, 0], rng.uniform(0, 1, (1000, 3)) * [1, 1, 0] + [0, 0, 3]
+    near, far = (
+        rng.uniform(0, 1, (16000, 3)) * [1, 1, 0],
+        rng.uniform(0, 1, (1000, 3)) * [1, 1, 0] + [0, 0, 3],
+    )
     points = np.concatenate([near, far])
     frame = Frame(0.0, points, np.ones(len(points)), "")
-    some = frames.by_surface(frame, 800, rng)
+    some = sampling.by_surface(frame, 800, rng)
     assert 0.9 * 800 < len(some) < 1.1 * 800
     assert 0.3 < (some.points[:, 2] > 1).mean() < 0.7  # of the pixels, it has 6 %
     assert len(np.unique(some.points, axis=0)) == len(some)
-    assert frames.by_surface(frame, len(frame), rng) is frame
+    assert sampling.by_surface(frame, len(frame), rng) is frame
     assert len(frames.strided(frame, 50)) == 340

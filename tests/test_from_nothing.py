@@ -14,10 +14,11 @@ from views import refuse, registered, scene
 
 import coframe
 from coframe import geometry
+from coframe.compute.places import Here
 from coframe.data import simulate
 from coframe.evaluate import metrics
-from coframe.input.checks import Summary, unit_doubt
-from coframe.compute.places import Here
+from coframe.input.checks import unit_doubt
+from coframe.input.normalise import Summary
 from coframe.input.source import Loaded, Source
 from coframe.start import features, graph, match, search, verify
 from coframe.start.features import Scan
@@ -47,7 +48,10 @@ def caps(count: int, rng: np.random.Generator) -> list[np.ndarray]:
     for direction in np.concatenate([np.eye(3), -np.eye(3)]):
         u = rng.normal(size=(8 * count, 3))
         u /= np.linalg.norm(u, axis=1, keepdims=True)
-        clouds.append(u[u @ direction > 0.2][:count] @ geometry.random_rotation(rng, 3).T + rng.uniform(-3, 3, 3))
+        clouds.append(
+            u[u @ direction > 0.2][:count] @ geometry.random_rotation(rng, 3).T
+            + rng.uniform(-3, 3, 3)
+        )
     return clouds
 
 
@@ -69,7 +73,9 @@ def test_normals_and_descriptors_do_not_change_when_a_cloud_is_moved() -> None:
     points = thinned(simulate.shape(3000, np.random.default_rng(0)).points, 0.03)
     motion = geometry.exp(np.array([0.4, -1.0, 2.0, 5.0, -7.0, 9.0]))
     one, other = Scan.of(points), Scan.of(geometry.transform(motion, points))
-    np.testing.assert_allclose(np.abs((one.normals @ motion[:3, :3].T * other.normals).sum(1)), 1, atol=1e-6)
+    np.testing.assert_allclose(
+        np.abs((one.normals @ motion[:3, :3].T * other.normals).sum(1)), 1, atol=1e-6
+    )
     np.testing.assert_allclose(other.descriptors, one.descriptors, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(one.descriptors, axis=1), 1)
 
@@ -102,7 +108,9 @@ def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alo
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.uniform(0, 30, (2000, 3)), [[1e6, 1e6, 5.0]]])
     image = features.depth_image(points, np.array([0.0, 0.0, 1.0]))
-    asked = np.concatenate([rng.uniform(-10, 40, (500, 3)), [[1e6, 1e6, 0.0], [-1.0, 5.0, 0.0], [5e5, 3.0, 0.0]]])
+    asked = np.concatenate(
+        [rng.uniform(-10, 40, (500, 3)), [[1e6, 1e6, 0.0], [-1.0, 5.0, 0.0], [5e5, 3.0, 0.0]]]
+    )
     low, cell = (points @ image.axes.T).min(0), lambda these: np.floor(these @ image.axes.T - low)
     alike = (cell(asked)[:, None] == cell(points)).all(2)
     np.testing.assert_array_equal(image.at(asked), np.where(alike, points[:, 2], -np.inf).max(1))
@@ -119,19 +127,29 @@ def neighbours(turned: simulate.Scene) -> tuple[Scan, Scan, np.ndarray]:
     return *prepared.scans.things[:2], geometry.inverse(poses[1]) @ poses[0]
 
 
-def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(neighbours: tuple[Scan, Scan, np.ndarray]) -> None:
+def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(
+    neighbours: tuple[Scan, Scan, np.ndarray],
+) -> None:
     a, b, true = neighbours
-    evidence = verify.verify(a, b, geometry.exp(np.array([0.05, -0.05, 0.05, 1.0, 1.0, -1.0])) @ true)
+    evidence = verify.verify(
+        a, b, geometry.exp(np.array([0.05, -0.05, 0.05, 1.0, 1.0, -1.0])) @ true
+    )
     assert verify.apart(evidence.motion, true) < 1
     assert evidence.weight > 3 * graph.LEAST_WEIGHT
     rng = np.random.default_rng(0)
     wrong = [geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(30)]
-    weights = [e.weight for e in (verify.verify(a, b, motion) for motion in wrong) if verify.apart(e.motion, true) > 5]
+    weights = [
+        e.weight
+        for e in (verify.verify(a, b, motion) for motion in wrong)
+        if verify.apart(e.motion, true) > 5
+    ]
     assert len(weights) > 20
     assert max(weights) < graph.LEAST_WEIGHT
 
 
-def test_evidence_is_about_the_same_in_both_directions(neighbours: tuple[Scan, Scan, np.ndarray]) -> None:
+def test_evidence_is_about_the_same_in_both_directions(
+    neighbours: tuple[Scan, Scan, np.ndarray],
+) -> None:
     a, b, true = neighbours
     there, back = verify.weighed(a, b, true), verify.weighed(b, a, geometry.inverse(true))
     assert there.common == back.common
@@ -141,7 +159,9 @@ def test_evidence_is_about_the_same_in_both_directions(neighbours: tuple[Scan, S
 # The native matcher
 
 
-def test_a_crash_of_the_native_code_costs_one_pair(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_of_the_native_code_costs_one_pair(
+    turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared = search.Prepared.of(*here(turned.clouds), 2000)
     pairs = [(0, 1), (1, 2), (2, 3)]
     calls = itertools.count()
@@ -172,18 +192,25 @@ def test_progress_counts_every_pair(turned: simulate.Scene) -> None:
 # The graph
 
 
-def edge(a: int, b: int, poses: np.ndarray, weight: float = 500.0, off: np.ndarray | None = None) -> Edge:
+def edge(
+    a: int, b: int, poses: np.ndarray, weight: float = 500.0, off: np.ndarray | None = None
+) -> Edge:
     motion = geometry.inverse(poses[b]) @ poses[a]
     motion = motion if off is None else off @ motion
     common = weight / (np.log(1 / (np.sqrt(2 * np.pi * np.e) * 0.1)))
-    evidence = Evidence(motion, overlap=0.4, common=float(common), conflict=0.0, residual=0.1, stiffness=0.1)
+    evidence = Evidence(
+        motion, overlap=0.4, common=float(common), conflict=0.0, residual=0.1, stiffness=0.1
+    )
     return Edge(a, b, evidence, size=2000)
 
 
 @pytest.fixture
 def poses() -> np.ndarray:
     rng = np.random.default_rng(3)
-    return geometry.pose(np.array([geometry.random_rotation(rng, 3) for _ in range(6)]), rng.normal(scale=5, size=(6, 3)))
+    return geometry.pose(
+        np.array([geometry.random_rotation(rng, 3) for _ in range(6)]),
+        rng.normal(scale=5, size=(6, 3)),
+    )
 
 
 WRONG = geometry.exp(np.array([2.0, 1.0, 0.0, 10.0, 0.0, 0.0]))
@@ -210,11 +237,15 @@ def test_a_strong_wrong_edge_loses_to_the_cycles_it_breaks(poses: np.ndarray) ->
 def test_averaging_spreads_small_errors(poses: np.ndarray) -> None:
     rng = np.random.default_rng(0)
     edges = [
-        edge(a, b, poses, off=geometry.exp(rng.normal(scale=0.01, size=6))) for a, b in itertools.combinations(range(6), 2)
+        edge(a, b, poses, off=geometry.exp(rng.normal(scale=0.01, size=6)))
+        for a, b in itertools.combinations(range(6), 2)
     ]
     tree = graph.solved(edges[:5], 6)
     whole = graph.solved(edges, 6)
-    assert metrics.rotation_errors(whole.poses, poses).mean() < metrics.rotation_errors(tree.poses, poses).mean()
+    assert (
+        metrics.rotation_errors(whole.poses, poses).mean()
+        < metrics.rotation_errors(tree.poses, poses).mean()
+    )
 
 
 def test_groups_are_told_apart(poses: np.ndarray) -> None:
@@ -244,7 +275,9 @@ def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: sea
     assert metrics.rotation_errors(found.poses[0], turned.poses).max() < 1
 
 
-def test_the_same_bits_for_any_number_of_threads(turned: simulate.Scene, found: search.Start) -> None:
+def test_the_same_bits_for_any_number_of_threads(
+    turned: simulate.Scene, found: search.Start
+) -> None:
     for threads in (1, 3):
         np.testing.assert_array_equal(begun(turned.clouds, threads).poses, found.poses)
 
@@ -253,7 +286,9 @@ def test_the_same_bits_for_any_number_of_threads(turned: simulate.Scene, found: 
 def test_units_do_not_matter(turned: simulate.Scene, found: search.Start, unit: float) -> None:
     other = begun([unit * cloud for cloud in turned.clouds]).poses[0]
     other[:, :3, 3] /= unit
-    np.testing.assert_allclose(metrics.relative(other), metrics.relative(found.poses[0]), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        metrics.relative(other), metrics.relative(found.poses[0]), rtol=0, atol=1e-9
+    )
 
 
 def test_clouds_that_lie_in_place_are_left_there() -> None:
@@ -271,7 +306,9 @@ def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
     with unchecked():
         start = begun(clouds)
     assert start.source == "matched"
-    assert metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
+    assert (
+        metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
+    )
 
 
 def test_clouds_in_the_plane() -> None:
@@ -300,13 +337,17 @@ def test_a_sphere_from_six_sides_is_ambiguous() -> None:
     assert {doubt.cloud for doubt in result.doubts} == set(range(6))
     assert all(len(doubt.alternatives) > 0 for doubt in result.doubts)
     assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
-    assert all("ambiguous" in verdict.reason for verdict in result.verdicts if verdict.verdict == "weak")
+    assert all(
+        "ambiguous" in verdict.reason for verdict in result.verdicts if verdict.verdict == "weak"
+    )
     assert "ambiguous" in result.warnings[0]
 
 
 def test_planes_are_ambiguous() -> None:
     rng = np.random.default_rng(0)
-    flat = [np.c_[rng.uniform(-1, 1, (1500, 2)), rng.normal(scale=0.003, size=1500)] for _ in range(3)]
+    flat = [
+        np.c_[rng.uniform(-1, 1, (1500, 2)), rng.normal(scale=0.003, size=1500)] for _ in range(3)
+    ]
     start = begun([cloud @ geometry.random_rotation(rng, 3).T for cloud in flat])
     assert {doubt.cloud for doubt in start.doubts} == {0, 1, 2}
 
@@ -328,24 +369,31 @@ def two_bodies() -> tuple[coframe.Registration, simulate.Scene]:
     bumps = 1 + 0.25 * np.sin(5 * u[:, :1]) * np.cos(4 * u[:, 1:2]) + 0.2 * np.sin(7 * u[:, 2:])
     body = 0.4 * u * bumps
     other = [
-        body[(u @ d > 0.0)][:1500] @ geometry.random_rotation(rng, 3).T for d in ([0, 0, 1.0], [0.5, 0, 0.8], [0.8, 0.3, 0.5])
+        body[(u @ d > 0.0)][:1500] @ geometry.random_rotation(rng, 3).T
+        for d in ([0, 0, 1.0], [0.5, 0, 0.8], [0.8, 0.3, 0.5])
     ]
     names = [f"one{j}" for j in range(3)] + [f"other{j}" for j in range(3)]
     return registered([*one.clouds, *other], names=names), one
 
 
-def test_two_bodies_give_two_groups(two_bodies: tuple[coframe.Registration, simulate.Scene]) -> None:
+def test_two_bodies_give_two_groups(
+    two_bodies: tuple[coframe.Registration, simulate.Scene],
+) -> None:
     result, one = two_bodies
     assert result.groups == ((0, 1, 2), (3, 4, 5))
     assert "2 groups" in result.warnings[0]
     assert "other0, other1, other2" in result.warnings[0]
-    assert all(f"in group {1 + j // 3} of 2" in verdict.reason for j, verdict in enumerate(result.verdicts))
+    assert all(
+        f"in group {1 + j // 3} of 2" in verdict.reason for j, verdict in enumerate(result.verdicts)
+    )
     assert metrics.rotation_errors(result.poses[:3], one.poses).max() < 2
     left, right = np.concatenate(result.aligned()[:3]), np.concatenate(result.aligned()[3:])
     assert left[:, 0].max() < right[:, 0].min()
 
 
-def test_groups_survive_saving(two_bodies: tuple[coframe.Registration, simulate.Scene], tmp_path: Any) -> None:
+def test_groups_survive_saving(
+    two_bodies: tuple[coframe.Registration, simulate.Scene], tmp_path: Any
+) -> None:
     result, _ = two_bodies
     again = coframe.load(result.save(tmp_path))
     for name in ("groups", "start", "pairs_tried", "warnings", "verdicts"):
@@ -374,12 +422,16 @@ def test_a_cloud_in_another_unit_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize("argument", [{"fixed": [0]}, {"options": coframe.Options(motion="yaw")}])
-def test_a_known_frame_is_kept(argument: dict[str, Any], turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_frame_is_kept(
+    argument: dict[str, Any], turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search, "start", refuse)
     small = [cloud[:100] for cloud in turned.clouds[:2]]
     assert coframe.register(small, **argument).start == "as they lie"
 
 
 def test_start_is_checked() -> None:
-    with pytest.raises(coframe.InputError, match="start: expected one of auto, identity, match, found 'guess'"):
+    with pytest.raises(
+        coframe.InputError, match="start: expected one of auto, identity, match, found 'guess'"
+    ):
         coframe.Options(start="guess")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Given start poses: where they are enough, where the clouds are matched as well, and what is said where doubt is left."""
+"""Given start poses: where they are enough, where the clouds are matched as well, and what is said
+where doubt is left.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,9 +15,9 @@ from views import FAST, refuse, registered, scene
 import coframe
 from coframe import geometry
 from coframe.align import schedule
+from coframe.api.register import UNDECIDED
 from coframe.data import datasets, simulate
 from coframe.evaluate import metrics
-from coframe.api.register import UNDECIDED
 from coframe.start import search
 
 
@@ -28,7 +30,11 @@ def off(poses: np.ndarray, degrees: float, seed: int) -> np.ndarray:
     """Start poses that are wrong by up to an angle, and by a twentieth of the body's extent."""
     rng = np.random.default_rng(seed)
     return np.array(
-        [geometry.pose(geometry.random_rotation(rng, 3, degrees), rng.uniform(-0.05, 0.05, 3)) @ pose for pose in poses]
+        [
+            geometry.pose(geometry.random_rotation(rng, 3, degrees), rng.uniform(-0.05, 0.05, 3))
+            @ pose
+            for pose in poses
+        ]
     )
 
 
@@ -45,38 +51,61 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     assert asked
 
 
-def test_good_poses_are_not_matched(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_good_poses_are_not_matched(
+    turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search, "start", refuse)
     result = registered(turned.clouds, poses=off(turned.poses, 20.0, seed=0))
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
     assert (result.start, result.warnings, result.pairs_tried) == ("given", (), 0)
 
 
-def test_matched_poses_on_another_side_are_no_help(turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matching a body that looks the same from two sides may turn it around: what was given, though wrong, says which side."""
+def test_matched_poses_on_another_side_are_no_help(
+    turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matching a body that looks the same from two sides may turn it around: what was given, though
+    wrong, says which side.
+    """
     start = off(turned.poses, 20.0, seed=0)
-    around = turned.poses @ geometry.pose(geometry.exp_rotation(np.array([0, np.pi, 0])), np.zeros(3))
-    found = search.Start((np.where(np.arange(6)[:, None, None] < 3, start, around),), (tuple(range(6)),), search.MATCHED, 15)
+    around = turned.poses @ geometry.pose(
+        geometry.exp_rotation(np.array([0, np.pi, 0])), np.zeros(3)
+    )
+    found = search.Start(
+        (np.where(np.arange(6)[:, None, None] < 3, start, around),),
+        (tuple(range(6)),),
+        search.MATCHED,
+        15,
+    )
     monkeypatch.setattr(search, "start", lambda *_, **__: found)
-    monkeypatch.setattr(schedule, "rivals", lambda fits, runner, margin, lonely=None: list(fits) if lonely else [])
+    monkeypatch.setattr(
+        schedule, "rivals", lambda fits, runner, margin, lonely=None: list(fits) if lonely else []
+    )
     result = registered(turned.clouds, poses=start)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
     assert result.warnings == (UNDECIDED,)
 
 
-def begun(scans: Sequence[np.ndarray], truth: np.ndarray, shift: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+def begun(
+    scans: Sequence[np.ndarray], truth: np.ndarray, shift: float, seed: int
+) -> tuple[list[np.ndarray], np.ndarray]:
     """3,000 points of each scan, and starts up to 8 degrees off, but for the first."""
     rng = np.random.default_rng(seed)
     clouds, start = [], truth.copy()
     for j, scan in enumerate(scans):
         clouds.append(scan[rng.choice(len(scan), 3000, replace=False)])
-        disturbance = geometry.pose(geometry.random_rotation(rng, 3, 8.0), rng.uniform(-shift, shift, 3))
+        disturbance = geometry.pose(
+            geometry.random_rotation(rng, 3, 8.0), rng.uniform(-shift, shift, 3)
+        )
         start[j] = disturbance @ truth[j] if j else truth[j]
     return clouds, start
 
 
-def test_half_a_turn_of_a_thin_body(data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The front and the back of the dragon gain by lying on top of each other; only the view from its edge says otherwise."""
+def test_half_a_turn_of_a_thin_body(
+    data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The front and the back of the dragon gain by lying on top of each other; only the view from
+    its edge says otherwise.
+    """
     monkeypatch.setenv("COFRAME_DATA", str(data("stanford").parent))
     dragon = datasets.dragon()
     truth = dragon.poses[:7]
@@ -87,8 +116,12 @@ def test_half_a_turn_of_a_thin_body(data: Callable[[str], Path], monkeypatch: py
     assert result.warnings == ()
 
 
-def test_a_view_of_a_flat_back_that_can_turn_is_said_to_be_in_doubt(data: Callable[[str], Path]) -> None:
-    """Half a turn of a statue begins with a view of its smooth back, which fits almost as well when it is turned by degrees."""
+def test_a_view_of_a_flat_back_that_can_turn_is_said_to_be_in_doubt(
+    data: Callable[[str], Path],
+) -> None:
+    """Half a turn of a statue begins with a view of its smooth back, which fits almost as well when
+    it is turned by degrees.
+    """
     with np.load(data("exact/lucy.npz")) as file:
         scans, truth = [file[f"scan_{j:02}"].astype(float) for j in range(7, 15)], file["poses"][7:]
     clouds, start = begun(scans, truth, 0.02, seed=3)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""JRMPC-I: equal to the oracle, exact in what it pools, and near to the batch version on whole scenes."""
+"""JRMPC-I: equal to the oracle, exact in what it pools, and near to the batch version on whole
+scenes.
+"""
 
 import numpy as np
-import paper as oracle
+import oracle
 import pytest
 from scenes import blobs, random_poses, views
 
-from coframe import InputError, geometry
-from coframe.evaluate import metrics
-from coframe import paper
+from coframe import InputError, geometry, paper
 from coframe.em.moments import Moments
+from coframe.evaluate import metrics
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 
@@ -25,7 +26,9 @@ def started(D, count=3, K=8, **options):
 def posteriors(result, V, poses):
     """The oracle's, under the mixture of a result."""
     m, D = result.mixture, result.mixture.dimension
-    beta = oracle.beta(V, geometry.rotation(poses), geometry.translation(poses), m.weights, m.means, m.variances)
+    beta = oracle.beta(
+        V, geometry.rotation(poses), geometry.translation(poses), m.weights, m.means, m.variances
+    )
     return oracle.alpha(beta, m.outlier_density * (2 * np.pi) ** (D / 2))
 
 
@@ -47,13 +50,17 @@ def test_equals_the_paper(D, update_priors, Q):
     np.testing.assert_allclose(new.mixture.weights, p, **close)
     np.testing.assert_allclose(new.visibility[3], a[:, :-1].sum(0), atol=1e-7)
     np.testing.assert_array_equal(new.poses[:3], result.poses)
-    assert [len(x) for x in (new.clouds, new.labels, new.outlier_probability, new.verdicts, new.names)] == [4] * 5
+    assert [
+        len(x) for x in (new.clouds, new.labels, new.outlier_probability, new.verdicts, new.names)
+    ] == [4] * 5
     assert new.pose_covariance.shape[0] == 4
 
 
 @each_dimension
 def test_clouds_one_at_a_time_pool_to_the_moments_of_all(D):
-    """With the posteriors frozen, whatever the order of adding: the exactness that the paper's formulas lack."""
+    """With the posteriors frozen, whatever the order of adding: the exactness that the paper's
+    formulas lack.
+    """
     clouds, result = started(D, gamma=0.2)
     for cloud in clouds[3:]:
         before = result
@@ -61,7 +68,8 @@ def test_clouds_one_at_a_time_pool_to_the_moments_of_all(D):
         old = before.moments.recentred(result.moments.about)
         np.testing.assert_allclose(result.moments.mass[:-1], old.mass, rtol=1e-12)
         pooled = result.moments.pooled()
-        np.testing.assert_allclose(pooled.first, 0, atol=1e-12)  # taken about the new means, which are those of all points
+        # taken about the new means, which are those of all points
+        np.testing.assert_allclose(pooled.first, 0, atol=1e-12)
         scatter = np.trace(pooled.second, axis1=1, axis2=2) / (D * pooled.mass)
         np.testing.assert_allclose(result.mixture.variances, scatter, rtol=1e-12)
 
@@ -88,7 +96,11 @@ def test_moments_add_up_in_any_order_and_come_off_again(D, full):
     total = of(parts[0], about)
     for part in parts[1:]:
         total = total + of(part, rng.normal(size=(K, D)))  # each about points of its own
-    for a, b in zip((total.mass, total.first, total.second), (whole.mass, whole.first, whole.second), strict=True):
+    for a, b in zip(
+        (total.mass, total.first, total.second),
+        (whole.mass, whole.first, whole.second),
+        strict=True,
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     rest = total - of(parts[2], rng.normal(size=(K, D)))
     without = of(np.concatenate([part for i, part in enumerate(parts) if i != 2]), about)
@@ -100,10 +112,23 @@ def test_rejection_takes_degenerate_components_first_and_seeds_the_new_cloud(D):
     clouds, result = started(D, gamma=0.2)
     variances = result.mixture.variances.copy()
     variances[[2, 5]] = 1e-6
-    thin = paper.batch(clouds[:3], result.mixture.means, poses=result.poses, variances=variances, gamma=0.2, iterations=0)
+    thin = paper.batch(
+        clouds[:3],
+        result.mixture.means,
+        poses=result.poses,
+        variances=variances,
+        gamma=0.2,
+        iterations=0,
+    )
     for count, gone in ((1, None), (2, {2, 5}), (3, None)):
         new = paper.integrate(
-            thin, clouds[3], gamma=0.2, iterations=0, rejected=count, rng=np.random.default_rng(0), epsilon=1e-6
+            thin,
+            clouds[3],
+            gamma=0.2,
+            iterations=0,
+            rejected=count,
+            rng=np.random.default_rng(0),
+            epsilon=1e-6,
         )
         moved = set(np.flatnonzero((np.abs(new.mixture.means - thin.mixture.means) > 1e-9).any(1)))
         assert len(moved) == count
@@ -126,7 +151,9 @@ def test_what_cannot_be_integrated_is_refused():
     with pytest.raises(InputError, match="coordinates per point"):
         paper.integrate(result, clouds[3][:, :2])
     with pytest.raises(InputError, match="poses: expected shape"):
-        paper.incremental(clouds, result.mixture.means, np.random.default_rng(0), poses=result.poses)
+        paper.incremental(
+            clouds, result.mixture.means, np.random.default_rng(0), poses=result.poses
+        )
 
 
 @each_dimension
@@ -142,7 +169,9 @@ def test_units_and_origin_change_nothing(D):
         iterations=0,
     )  # fmt: skip
     other = paper.integrate(far, moved[3], gamma=0.0, iterations=3, epsilon=1e-6 * scale**2)
-    np.testing.assert_allclose(geometry.rotation(other.poses), geometry.rotation(one.poses), atol=1e-8)
+    np.testing.assert_allclose(
+        geometry.rotation(other.poses), geometry.rotation(one.poses), atol=1e-8
+    )
     np.testing.assert_allclose(other.mixture.means / scale, one.mixture.means, atol=1e-6)
 
 
@@ -152,10 +181,17 @@ def test_a_whole_scene_one_cloud_at_a_time():
     start = {"variances": scene.mixture.variances, "gamma": 0.1}
     result = paper.incremental(scene.clouds, scene.mixture.means, rng, rejected=0, **start)
     assert metrics.rotation_errors(result.poses, truth).max() < 1.0
-    kept = paper.incremental(scene.clouds, scene.mixture.means, rng, rejected=0, refinements=0, integrations=5, **start)
+    kept = paper.incremental(
+        scene.clouds, scene.mixture.means, rng, rejected=0, refinements=0, integrations=5, **start
+    )
     assert metrics.rotation_errors(kept.poses, truth).max() < 2.0
     assert kept.groups == (tuple(range(6)),)
-    again = [paper.incremental(scene.clouds, scene.mixture.means, np.random.default_rng(3), **start).poses for _ in range(2)]
+    again = [
+        paper.incremental(
+            scene.clouds, scene.mixture.means, np.random.default_rng(3), **start
+        ).poses
+        for _ in range(2)
+    ]
     np.testing.assert_array_equal(*again)
 
 
@@ -179,8 +215,17 @@ def test_variances_that_are_held_are_those_of_the_start():
 def test_start_poses_are_used():
     clouds, _ = views(3, sizes=(60, 60, 60))
     poses = random_poses(np.random.default_rng(0), 3, 3)
-    means = np.concatenate([geometry.transform(T, V) for T, V in zip(poses, clouds, strict=True)])[::9]
+    means = np.concatenate([geometry.transform(T, V) for T, V in zip(poses, clouds, strict=True)])[
+        ::9
+    ]
     result = paper.incremental(
-        clouds, means, np.random.default_rng(0), poses=poses, first_iterations=0, integrations=0, refinements=0, rejected=0
+        clouds,
+        means,
+        np.random.default_rng(0),
+        poses=poses,
+        first_iterations=0,
+        integrations=0,
+        refinements=0,
+        rejected=0,
     )
     np.testing.assert_allclose(result.poses, poses, atol=1e-12)

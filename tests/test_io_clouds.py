@@ -35,7 +35,11 @@ def test_what_we_write_we_read(tmp_path: Path, suffix: str) -> None:
     np.testing.assert_allclose(back.points, POINTS, rtol=0, atol=tolerance)
     np.testing.assert_array_equal(cloud_files.read(path), back.points)
     assert back.name == "scan"
-    pairs = {"c": (back.colours, COLOURS), "n": (back.normals, NORMALS), "i": (back.intensity, INTENSITY)}
+    pairs = {
+        "c": (back.colours, COLOURS),
+        "n": (back.normals, NORMALS),
+        "i": (back.intensity, INTENSITY),
+    }
     if suffix in (".las", ".laz"):  # which has no place for normals but extra dimensions
         pairs["n"] = (np.stack([back.columns[axis] for axis in ("nx", "ny", "nz")], 1), NORMALS)
     for letter, (found, expected) in pairs.items():
@@ -59,7 +63,9 @@ def test_blocks_are_the_file_in_pieces(tmp_path: Path, suffix: str, rows: int) -
     assert [len(part) for part in parts[:-1]] == [rows] * (len(parts) - 1)
     np.testing.assert_array_equal(np.concatenate([part.points for part in parts]), whole.points)
     if whole.colours is not None:
-        np.testing.assert_array_equal(np.concatenate([part.colours for part in parts]), whole.colours)
+        np.testing.assert_array_equal(
+            np.concatenate([part.colours for part in parts]), whole.colours
+        )
 
 
 def test_text_pieces_end_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,13 +98,17 @@ def test_folders_patterns_and_order(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         cloud_files.write(tmp_path / name, Scan(NEAR))
     assert [path.name for path in cloud_files.expand([tmp_path])] == ["s1.pcd", "s2.ply", "s10.ply"]
-    assert [path.name for path in cloud_files.expand([f"{tmp_path}/*.ply", tmp_path / "s2.ply"])] == ["s2.ply", "s10.ply"]
+    assert [
+        path.name for path in cloud_files.expand([f"{tmp_path}/*.ply", tmp_path / "s2.ply"])
+    ] == ["s2.ply", "s10.ply"]
     scans, files = cloud_files.open_all([tmp_path, tmp_path / "sub"])
     assert [scan.name for scan in scans] == ["s1", f"{tmp_path.name}/s2", "sub/s2", "s10"]
     assert [file.name for file in files] == ["s1.pcd", "s2.ply", "s2.ply", "s10.ply"]
     (tmp_path / "empty").mkdir()
     for argument in (tmp_path / "empty", f"{tmp_path}/*.las"):
-        with pytest.raises(InputError, match=r"expected a (folder with clouds|pattern that matches files)"):
+        with pytest.raises(
+            InputError, match=r"expected a (folder with clouds|pattern that matches files)"
+        ):
             cloud_files.expand([argument])
 
 
@@ -108,7 +118,9 @@ def test_a_file_called_like_a_pattern(tmp_path: Path) -> None:
 
 
 def test_names_that_are_alike_are_told_apart() -> None:
-    paths = [Path(name) for name in ("a/x/s.ply", "a/y/s.ply", "b/s.pcd", "b/s.ply", "t.ply", "t.ply")]
+    paths = [
+        Path(name) for name in ("a/x/s.ply", "a/y/s.ply", "b/s.pcd", "b/s.ply", "t.ply", "t.ply")
+    ]
     assert cloud_files.distinct([path.stem for path in paths], paths) == [
         "x/s",
         "y/s",
@@ -124,10 +136,16 @@ def test_moved_copies(tmp_path: Path, suffix: str) -> None:
     cloud_files.write(tmp_path / f"a{suffix}", Scan(NEAR, COLOURS, NORMALS, pose=POSE))
     cloud_files.move(tmp_path / f"a{suffix}", tmp_path / f"b{suffix}", [POSE])
     back = cloud_files.read_scan(tmp_path / f"b{suffix}")
-    np.testing.assert_allclose(back.points, geometry.transform(POSE, NEAR), rtol=1e-6 if suffix in (".bin", ".pcd") else 1e-14)
+    np.testing.assert_allclose(
+        back.points,
+        geometry.transform(POSE, NEAR),
+        rtol=1e-6 if suffix in (".bin", ".pcd") else 1e-14,
+    )
     assert back.pose is None
     if back.normals is not None:
-        np.testing.assert_allclose(back.normals, NORMALS @ POSE[:3, :3].T, atol=1e-7 if suffix == ".pcd" else 1e-15)
+        np.testing.assert_allclose(
+            back.normals, NORMALS @ POSE[:3, :3].T, atol=1e-7 if suffix == ".pcd" else 1e-15
+        )
 
 
 def test_files_are_announced_before_they_are_read(tmp_path: Path) -> None:

@@ -16,7 +16,16 @@ from coframe.io.scan import Scan
 
 def by_plyfile(path: Path, order: str, as_text: bool) -> None:
     vertices = np.empty(
-        7, [("x", "f8"), ("y", "f8"), ("z", "f8"), ("red", "u1"), ("green", "u1"), ("blue", "u1"), ("quality", "f4")]
+        7,
+        [
+            ("x", "f8"),
+            ("y", "f8"),
+            ("z", "f8"),
+            ("red", "u1"),
+            ("green", "u1"),
+            ("blue", "u1"),
+            ("quality", "f4"),
+        ],
     )
     for axis, column in zip("xyz", POINTS.T, strict=True):
         vertices[axis] = column
@@ -53,8 +62,13 @@ def test_ply_line_ends(tmp_path: Path, ending: str, kind: str) -> None:
 
 
 def test_elements_before_the_vertices_are_passed_over(tmp_path: Path) -> None:
-    header = "ply\nformat binary_little_endian 1.0\nelement camera 2\nproperty short a\nproperty double b\n"
-    header += "element vertex 7\nproperty double x\nproperty double y\nproperty double z\nend_header\n"
+    header = (
+        "ply\nformat binary_little_endian 1.0\nelement camera 2\nproperty short a\nproperty"
+        " double b\n"
+    )
+    header += (
+        "element vertex 7\nproperty double x\nproperty double y\nproperty double z\nend_header\n"
+    )
     (tmp_path / "a.ply").write_bytes(header.encode() + bytes(20) + POINTS.astype("<f8").tobytes())
     np.testing.assert_array_equal(cloud_files.read(tmp_path / "a.ply"), POINTS)
 
@@ -65,7 +79,9 @@ def test_pcd_by_pypcd4(tmp_path: Path, encoding: str) -> None:
     packed = pypcd4.PointCloud.encode_rgb(COLOURS)
     columns = np.c_[NEAR, INTENSITY.astype("f4")]
     cloud = pypcd4.PointCloud.from_points(
-        [*columns.astype("f4").T, np.ravel(packed)], ("x", "y", "z", "intensity", "rgb"), (*["f4"] * 4, np.float32)
+        [*columns.astype("f4").T, np.ravel(packed)],
+        ("x", "y", "z", "intensity", "rgb"),
+        (*["f4"] * 4, np.float32),
     )
     cloud.save(tmp_path / "a.pcd", pypcd4.Encoding(encoding))
     scan = cloud_files.read_scan(tmp_path / "a.pcd")
@@ -81,7 +97,9 @@ def test_pypcd4_reads_ours(tmp_path: Path) -> None:
     cloud_files.write(tmp_path / "a.pcd", FULL)
     cloud = pypcd4.PointCloud.from_path(tmp_path / "a.pcd")
     np.testing.assert_array_equal(cloud.numpy(("x", "y", "z")), POINTS)
-    np.testing.assert_array_equal(cloud.decode_rgb(cloud.numpy(("rgb",))[:, 0].astype("f4")), COLOURS)
+    np.testing.assert_array_equal(
+        cloud.decode_rgb(cloud.numpy(("rgb",))[:, 0].astype("f4")), COLOURS
+    )
 
 
 def test_pcd_has_floats_unless_they_cost_too_much(tmp_path: Path) -> None:
@@ -93,7 +111,14 @@ def test_pcd_has_floats_unless_they_cost_too_much(tmp_path: Path) -> None:
 
 def test_organised_pcd_with_padding_counts_and_nan(tmp_path: Path) -> None:
     dtype = np.dtype(
-        [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("_", "u1", (4,)), ("histogram", "<f4", (2,)), ("label", "<i8")]
+        [
+            ("x", "<f4"),
+            ("y", "<f4"),
+            ("z", "<f4"),
+            ("_", "u1", (4,)),
+            ("histogram", "<f4", (2,)),
+            ("label", "<i8"),
+        ]
     )
     rows = np.zeros(8, dtype)
     rows["x"], rows["y"], rows["z"] = np.r_[NEAR, [[np.nan] * 3]].T
@@ -144,7 +169,9 @@ def test_las_moved_out_of_reach_gets_an_offset_that_fits(tmp_path: Path) -> None
     cloud_files.write(tmp_path / "a.las", Scan(NEAR))
     far = geometry.pose(np.eye(3), np.array([5e6, 0, 0]))
     cloud_files.move(tmp_path / "a.las", tmp_path / "b.las", [far])
-    np.testing.assert_allclose(laspy.read(tmp_path / "b.las").xyz, NEAR + far[:3, 3], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        laspy.read(tmp_path / "b.las").xyz, NEAR + far[:3, 3], rtol=0, atol=1e-8
+    )
 
 
 def test_e57_by_pye57(tmp_path: Path) -> None:
@@ -155,10 +182,20 @@ def test_e57_by_pye57(tmp_path: Path) -> None:
     with pye57.E57(path, mode="w") as file:
         for j in range(2):
             x, y, z, w = Rotation.from_matrix(POSE[:3, :3]).as_quat()
-            data = {f"cartesian{axis}": column + j for axis, column in zip("XYZ", NEAR.T, strict=True)}
-            data |= {f"color{name}": column for name, column in zip(("Red", "Green", "Blue"), COLOURS.T, strict=True)}
-            data |= {"intensity": INTENSITY.astype("f4"), "cartesianInvalidState": np.array([0] * 6 + [2], "i1")}
-            file.write_scan_raw(data, name=f"station {j}", rotation=np.array([w, x, y, z]), translation=POSE[:3, 3])
+            data = {
+                f"cartesian{axis}": column + j for axis, column in zip("XYZ", NEAR.T, strict=True)
+            }
+            data |= {
+                f"color{name}": column
+                for name, column in zip(("Red", "Green", "Blue"), COLOURS.T, strict=True)
+            }
+            data |= {
+                "intensity": INTENSITY.astype("f4"),
+                "cartesianInvalidState": np.array([0] * 6 + [2], "i1"),
+            }
+            file.write_scan_raw(
+                data, name=f"station {j}", rotation=np.array([w, x, y, z]), translation=POSE[:3, 3]
+            )
     scans = cloud_files.read_all(path)
     assert [scan.name for scan in scans] == ["station 0", "station 1"]
     for j, scan in enumerate(scans):
@@ -173,25 +210,39 @@ def test_e57_by_pye57(tmp_path: Path) -> None:
     cloud_files.move(path, tmp_path / "moved.e57", [np.eye(4), geometry.inverse(POSE)])
     moved = pye57.E57(str(tmp_path / "moved.e57"))
     np.testing.assert_allclose(moved.get_header(1).rotation_matrix, POSE[:3, :3].T, atol=1e-14)
-    read = moved.read_scan(1, transform=False, intensity=True, colors=True, ignore_missing_fields=True)
+    read = moved.read_scan(
+        1, transform=False, intensity=True, colors=True, ignore_missing_fields=True
+    )
     np.testing.assert_array_equal(read["cartesianX"], (NEAR[:6, 0] + 1).astype("f4"))
     moved.close()
 
 
 @pytest.mark.parametrize(("order", "text"), [(">", False), ("<", False), ("=", True)])
-def test_moved_ply_keeps_faces_and_comments(order: str, text: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_ply_keeps_faces_and_comments(
+    order: str, text: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And does not go through plyfile, which takes 10 s for an ASCII scan of 40,000 points."""
     by_plyfile(tmp_path / "a.ply", order, text)
     if text:  # floats, and a comment that looks like more than it is
         header = (tmp_path / "a.ply").read_bytes().replace(b"property double", b"property float")
-        (tmp_path / "a.ply").write_bytes(header.replace(b"comment by hand", b"comment element vertex by hand"))
+        (tmp_path / "a.ply").write_bytes(
+            header.replace(b"comment by hand", b"comment element vertex by hand")
+        )
     monkeypatch.delattr(ply, "_by_plyfile")
     cloud_files.move(tmp_path / "a.ply", tmp_path / "b.ply", [POSE])
     back = PlyData.read(tmp_path / "b.ply")
-    assert (back.byte_order, back.text, back.comments) == (order, text, ["element vertex by hand" if text else "by hand"])
+    assert (back.byte_order, back.text, back.comments) == (
+        order,
+        text,
+        ["element vertex by hand" if text else "by hand"],
+    )
     old = PlyData.read(tmp_path / "a.ply")
-    np.testing.assert_array_equal(np.vstack(back["face"]["vertex_indices"]), np.vstack(old["face"]["vertex_indices"]))
-    assert [each.name for each in back["vertex"].properties] == [each.name for each in old["vertex"].properties]
+    np.testing.assert_array_equal(
+        np.vstack(back["face"]["vertex_indices"]), np.vstack(old["face"]["vertex_indices"])
+    )
+    assert [each.name for each in back["vertex"].properties] == [
+        each.name for each in old["vertex"].properties
+    ]
     np.testing.assert_array_equal(back["vertex"]["red"], COLOURS[:, 0])
     found, points = (np.stack([data["vertex"][axis] for axis in "xyz"], 1) for data in (back, old))
     np.testing.assert_allclose(found, geometry.transform(POSE, points.astype(float)), rtol=1e-14)

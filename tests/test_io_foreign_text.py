@@ -8,8 +8,8 @@ import pytest
 from scans import COLOURS, INTENSITY, NEAR, NORMALS, POINTS, POSE
 
 from coframe import InputError, geometry
-from coframe.io import depth
 from coframe.io import clouds as cloud_files
+from coframe.io import depth
 
 
 @pytest.mark.parametrize("suffix", [".obj", ".stl", ".off"])
@@ -31,13 +31,18 @@ def test_meshes_by_trimesh(tmp_path: Path, suffix: str) -> None:
     moved = trimesh.load(tmp_path / f"moved{suffix}", process=False)
     assert len(moved.faces) == 12
     expected = geometry.transform(POSE, scan.points)
-    np.testing.assert_allclose(np.sort(np.unique(moved.vertices.round(4), axis=0)[:, 0]), np.sort(expected[:, 0]), atol=1e-3)
+    np.testing.assert_allclose(
+        np.sort(np.unique(moved.vertices.round(4), axis=0)[:, 0]),
+        np.sort(expected[:, 0]),
+        atol=1e-3,
+    )
 
 
 def test_obj_without_faces_is_a_cloud(tmp_path: Path) -> None:
     pytest.importorskip("trimesh")
     (tmp_path / "a.obj").write_text(
-        "# points\nmtllib ../../secret.mtl\n" + "".join(f"v {x} {y} {z}\n" for x, y, z in NEAR.tolist())
+        "# points\nmtllib ../../secret.mtl\n"
+        + "".join(f"v {x} {y} {z}\n" for x, y, z in NEAR.tolist())
     )
     np.testing.assert_allclose(cloud_files.read(tmp_path / "a.obj"), NEAR, rtol=1e-7)
 
@@ -65,11 +70,15 @@ def test_structured_and_wide_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.rec.fromarrays([*NEAR.T, *COLOURS.T], names="x,y,z,r,g,b"))
     np.testing.assert_array_equal(cloud_files.read_scan(tmp_path / "a.npy").colours, COLOURS)
     np.save(tmp_path / "b.npy", np.asfortranarray(np.c_[NEAR, INTENSITY]))
-    np.testing.assert_array_equal(cloud_files.read_scan(tmp_path / "b.npy").columns["column4"], INTENSITY)
+    np.testing.assert_array_equal(
+        cloud_files.read_scan(tmp_path / "b.npy").columns["column4"], INTENSITY
+    )
 
 
 def rows(*columns: np.ndarray, separator: str = " ") -> str:
-    return "".join(separator.join(format(x, ".17g") for x in row) + "\n" for row in np.column_stack(columns))
+    return "".join(
+        separator.join(format(x, ".17g") for x in row) + "\n" for row in np.column_stack(columns)
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,11 +109,15 @@ def test_text_of_other_programs(tmp_path: Path, name: str, content: str) -> None
     if scan.intensity is not None:
         np.testing.assert_array_equal(scan.intensity, INTENSITY)
     assert (scan.normals is not None) == (name == "both.txt")
-    np.testing.assert_array_equal(np.concatenate([part.points for part in cloud_files.blocks(tmp_path / name, 2)]), NEAR)
+    np.testing.assert_array_equal(
+        np.concatenate([part.points for part in cloud_files.blocks(tmp_path / name, 2)]), NEAR
+    )
 
 
 def test_pts_with_several_scans(tmp_path: Path) -> None:
-    (tmp_path / "a.pts").write_text("3\n" + rows(NEAR[:3], INTENSITY[:3]) + "4\n" + rows(NEAR[3:], COLOURS[3:]))
+    (tmp_path / "a.pts").write_text(
+        "3\n" + rows(NEAR[:3], INTENSITY[:3]) + "4\n" + rows(NEAR[3:], COLOURS[3:])
+    )
     first, second = cloud_files.read_all(tmp_path / "a.pts")
     np.testing.assert_array_equal(first.points, NEAR[:3])
     np.testing.assert_array_equal(first.intensity, INTENSITY[:3])

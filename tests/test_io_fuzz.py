@@ -17,8 +17,30 @@ from coframe.io import clouds as cloud_files
 from coframe.io import poses as pose_files
 from coframe.io.scan import Scan
 
-LIBRARIES = {".las": "laspy", ".laz": "laspy", ".e57": "pye57", ".obj": "trimesh", ".stl": "trimesh", ".off": "trimesh"}
-SUFFIXES = [".ply", ".pcd", ".las", ".laz", ".e57", ".xyz", ".csv", ".pts", ".npy", ".npz", ".bin", ".obj", ".stl", ".off"]
+LIBRARIES = {
+    ".las": "laspy",
+    ".laz": "laspy",
+    ".e57": "pye57",
+    ".obj": "trimesh",
+    ".stl": "trimesh",
+    ".off": "trimesh",
+}
+SUFFIXES = [
+    ".ply",
+    ".pcd",
+    ".las",
+    ".laz",
+    ".e57",
+    ".xyz",
+    ".csv",
+    ".pts",
+    ".npy",
+    ".npz",
+    ".bin",
+    ".obj",
+    ".stl",
+    ".off",
+]
 POINTS = np.random.default_rng(1).normal(size=(5, 3))
 
 
@@ -31,11 +53,16 @@ def whole(suffix: str) -> bytes:
         case ".pts":
             return f"5\n{text}".encode()
         case ".obj":
-            return ("".join(f"v {line}\n" for line in text.splitlines()) + "f 1 2 3\nf 3 4 5\n").encode()
+            return (
+                "".join(f"v {line}\n" for line in text.splitlines()) + "f 1 2 3\nf 3 4 5\n"
+            ).encode()
         case ".off":
             return f"OFF\n5 1 0\n{text}3 0 1 2\n".encode()
         case ".stl":
-            facet = "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendloop\nendfacet\n"
+            facet = (
+                "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1"
+                " 0\nendloop\nendfacet\n"
+            )
             return f"solid a\n{facet}endsolid\n".encode()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
@@ -86,7 +113,10 @@ def test_files_with_other_bytes_in_them(suffix: str, data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(1, 4))):
         begin = data.draw(st.integers(0, len(content) - 1))
         other = data.draw(
-            st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([b"\r\n", b"nan", b"1e999", b"-", b"99999999999"]))
+            st.one_of(
+                st.binary(min_size=1, max_size=8),
+                st.sampled_from([b"\r\n", b"nan", b"1e999", b"-", b"99999999999"]),
+            )
         )
         content[begin : begin + data.draw(st.integers(0, 8))] = other
     read(suffix, bytes(content))
@@ -101,7 +131,9 @@ def test_garbage(suffix: str, content: bytes) -> None:
     read(suffix, content)
 
 
-kinds = st.sampled_from(["float", "double", "uchar", "int", "short", "float64", "list uchar int", "quad"])
+kinds = st.sampled_from(
+    ["float", "double", "uchar", "int", "short", "float64", "list uchar int", "quad"]
+)
 names = st.sampled_from(["x", "y", "z", "red", "nx", "q", "x "])
 
 
@@ -111,10 +143,16 @@ names = st.sampled_from(["x", "y", "z", "red", "nx", "q", "x "])
     st.integers(-2, 6),
     st.lists(st.floats(width=32), max_size=20),
 )
-def test_ply_headers_of_all_sorts(form: str, properties: list[tuple[str, str]], count: int, values: list[float]) -> None:
+def test_ply_headers_of_all_sorts(
+    form: str, properties: list[tuple[str, str]], count: int, values: list[float]
+) -> None:
     header = f"ply\nformat {form} 1.0\nelement vertex {count}\n"
     header += "".join(f"property {kind} {name}\n" for kind, name in properties) + "end_header\n"
-    body = " ".join(map(repr, values)).encode() if form == "ascii" else np.array(values, "<f4").tobytes()
+    body = (
+        " ".join(map(repr, values)).encode()
+        if form == "ascii"
+        else np.array(values, "<f4").tobytes()
+    )
     for scan in read(".ply", header.encode() + body) or ():
         assert len(scan) == count
 
@@ -135,7 +173,11 @@ def test_damaged_pose_files(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(good_poses())))
     content = bytearray(good_poses()[name])
     cut = data.draw(st.integers(0, len(content)))
-    other = data.draw(st.one_of(st.binary(max_size=8), st.sampled_from([b"nan", b"\r\n", b"<", b"{", b"0 0 0 0", b"#"])))
+    other = data.draw(
+        st.one_of(
+            st.binary(max_size=8), st.sampled_from([b"nan", b"\r\n", b"<", b"{", b"0 0 0 0", b"#"])
+        )
+    )
     content[cut : cut + data.draw(st.integers(0, 50))] = other
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
@@ -153,7 +195,9 @@ def test_damaged_pose_files(data: st.DataObject) -> None:
 @cache
 def good_poses() -> dict[str, bytes]:
     rng = np.random.default_rng(0)
-    poses = np.array([geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(3)])
+    poses = np.array(
+        [geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(3)]
+    )
     found: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
         for form in pose_files.FORMATS:

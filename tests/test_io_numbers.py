@@ -17,7 +17,9 @@ decimals = st.builds(
     st.sampled_from(["", "-", "+"]),
     digits,
     st.one_of(st.just(""), st.just("."), digits.map(".{}".format)),
-    st.one_of(st.just(""), st.integers(-400, 400).map("e{}".format), st.integers(0, 30).map("E+{}".format)),
+    st.one_of(
+        st.just(""), st.integers(-400, 400).map("e{}".format), st.integers(0, 30).map("E+{}".format)
+    ),
 )
 doubles = st.floats().map(repr)
 
@@ -39,8 +41,16 @@ def test_halfway_cases_are_settled_by_python() -> None:
     found, _ = table("\n".join(tokens).encode(), 1)
     np.testing.assert_array_equal(found[:, 0], [float(token) for token in tokens])
     # exactly half way: 2^53 + 1, and its neighbours
-    exact = [str(2**53 + 1), str(2**54 + 2), str(2**54 + 6), "9007199254740993.0", "9007199254740992.9999"]
-    np.testing.assert_array_equal(table("\n".join(exact).encode(), 1)[0][:, 0], [float(token) for token in exact])
+    exact = [
+        str(2**53 + 1),
+        str(2**54 + 2),
+        str(2**54 + 6),
+        "9007199254740993.0",
+        "9007199254740992.9999",
+    ]
+    np.testing.assert_array_equal(
+        table("\n".join(exact).encode(), 1)[0][:, 0], [float(token) for token in exact]
+    )
 
 
 def test_the_sign_of_zero_stays() -> None:
@@ -62,7 +72,9 @@ def test_separators_line_ends_and_comments(text: bytes) -> None:
 
 
 def test_empty_fields_nan_and_decimal_commas() -> None:
-    np.testing.assert_array_equal(table(b"1,,3\n,2,\nnan,inf,-INF", 3)[0][[0, 2]], [[1, np.nan, 3], [np.nan, np.inf, -np.inf]])
+    np.testing.assert_array_equal(
+        table(b"1,,3\n,2,\nnan,inf,-INF", 3)[0][[0, 2]], [[1, np.nan, 3], [np.nan, np.inf, -np.inf]]
+    )
     np.testing.assert_array_equal(table(b"1,5;-2,25;3e1", 3, decimal=",")[0], [[1.5, -2.25, 30]])
 
 

@@ -12,7 +12,12 @@ from coframe import InputError, geometry
 from coframe.io import poses as pose_files
 
 RNG = np.random.default_rng(0)
-POSES = np.array([geometry.pose(geometry.random_rotation(RNG, 3), RNG.normal(size=3) * [4e6, 1, 1e-3]) for _ in range(3)])
+POSES = np.array(
+    [
+        geometry.pose(geometry.random_rotation(RNG, 3), RNG.normal(size=3) * [4e6, 1, 1e-3])
+        for _ in range(3)
+    ]
+)
 NAMES = ["bun000", "bun045", "top <2> & ü"]
 QUARTER = np.array([[0.0, -1, 0, 1.5], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]])
 
@@ -24,16 +29,24 @@ def test_what_we_write_we_read(tmp_path: Path, form: str) -> None:
     names = [name.replace(" ", "_") for name in NAMES] if form == "conf" else NAMES
     path = pose_files.export(tmp_path / f"poses{pose_files.FORMATS[form]}", form, names, POSES)
     back = pose_files.read(path)
-    expected = {"kitti": ["0", "1", "2"], "matrix": ["bun000", "bun045", "top _2_ & ü"]}.get(form, names)
+    expected = {"kitti": ["0", "1", "2"], "matrix": ["bun000", "bun045", "top _2_ & ü"]}.get(
+        form, names
+    )
     assert list(back) == expected
     exact = form in ("json", "matrix", "aln", "mlp", "kitti", "open3d")
-    np.testing.assert_allclose(np.array(list(back.values())), POSES, rtol=0, atol=0 if exact else 1e-15)
+    np.testing.assert_allclose(
+        np.array(list(back.values())), POSES, rtol=0, atol=0 if exact else 1e-15
+    )
 
 
-@pytest.mark.parametrize("form", [form for form in pose_files.FORMATS if form not in ("matrix", "e57", "json")])
+@pytest.mark.parametrize(
+    "form", [form for form in pose_files.FORMATS if form not in ("matrix", "e57", "json")]
+)
 def test_poses_of_the_plane_become_poses_of_space(tmp_path: Path, form: str) -> None:
     flat = geometry.pose(geometry.exp_rotation(np.array([0.3])), np.array([1.0, 2.0]))
-    back = next(iter(pose_files.read(pose_files.export(tmp_path / "p", form, ["a"], flat[None])).values()))
+    back = next(
+        iter(pose_files.read(pose_files.export(tmp_path / "p", form, ["a"], flat[None])).values())
+    )
     np.testing.assert_allclose(back[:2, :2], flat[:2, :2], atol=1e-15)
     np.testing.assert_allclose(back[2], [0, 0, 1, 0])
 
@@ -61,22 +74,33 @@ MATRIX = "0 -1 0 1.5\n1 0 0 2\n0 0 1 3\n0 0 0 1\n"
         ("cloudcompare.txt", MATRIX, "cloudcompare"),
         ("one_row.txt", MATRIX.replace("\n", " "), "one_row"),
         ("kitti.txt", "0 -1 0 1.5 1 0 0 2 0 0 1 3\n", "0"),
-        ("tum.txt", "# stamp tx ty tz\n12.50 1.5 2 3 0 0 0.70710678118654752 0.70710678118654752\n", "12.50"),
+        (
+            "tum.txt",
+            "# stamp tx ty tz\n12.50 1.5 2 3 0 0 0.70710678118654752 0.70710678118654752\n",
+            "12.50",
+        ),
         (
             "a.conf",
-            "camera 0 0 0 0 0 0 1\nmesh old.ply\nbmesh a.ply 1.5 2 3 0 0 -0.70710678118654752 0.70710678118654752\n",
+            (
+                "camera 0 0 0 0 0 0 1\nmesh old.ply\nbmesh a.ply 1.5 2 3 0 0 -0.70710678118654752"
+                " 0.70710678118654752\n"
+            ),
             "a.ply",
         ),
         (
             "graph.json",
-            '{"class_name": "PoseGraph", "edges": null, "nodes": [{"class_name": "PoseGraphNode", '
-            '"pose": [0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 1, 0, 1.5, 2, 3, 1]}]}',
+            (
+                '{"class_name": "PoseGraph", "edges": null, "nodes": [{"class_name":'
+                ' "PoseGraphNode", "pose": [0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 1, 0, 1.5, 2, 3, 1]}]}'
+            ),
             "0",
         ),
     ],
 )
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_files_of_other_programs(tmp_path: Path, file: str, content: str, name: str, ending: str) -> None:
+def test_files_of_other_programs(
+    tmp_path: Path, file: str, content: str, name: str, ending: str
+) -> None:
     path = tmp_path / file
     path.write_text(content, newline=ending)
     back = pose_files.read(path)
@@ -111,8 +135,12 @@ def test_a_bad_pose_file_is_named(tmp_path: Path, content: str) -> None:
 
 def test_poses_are_found_for_clouds(tmp_path: Path) -> None:
     pose_files.export(tmp_path / "a.aln", "aln", ["x/a.ply", "x/b.ply", "c d.ply"], POSES)
-    np.testing.assert_array_equal(pose_files.read_for(tmp_path / "a.aln", ["c d", "a", "b.pcd"]), POSES[[2, 0, 1]])
-    with pytest.raises(InputError, match=r"a\.aln: expected a pose for e, found poses for x/a\.ply"):
+    np.testing.assert_array_equal(
+        pose_files.read_for(tmp_path / "a.aln", ["c d", "a", "b.pcd"]), POSES[[2, 0, 1]]
+    )
+    with pytest.raises(
+        InputError, match=r"a\.aln: expected a pose for e, found poses for x/a\.ply"
+    ):
         pose_files.read_for(tmp_path / "a.aln", ["a", "e"])
     pose_files.export(tmp_path / "k.txt", "kitti", ["any"] * 3, POSES)
     np.testing.assert_array_equal(pose_files.read_for(tmp_path / "k.txt", ["u", "v", "w"]), POSES)
@@ -140,7 +168,10 @@ def test_stanford_convention(data: Callable[[str], Path]) -> None:
     conf = conf if conf.exists() else next(data("stanford/bunny").rglob("bun.conf"))
     poses = pose_files.read(conf)
     assert len(poses) == 10
-    first, second = (geometry.transform(poses[name], cloud_files.read(conf.parent / name)) for name in list(poses)[:2])
+    first, second = (
+        geometry.transform(poses[name], cloud_files.read(conf.parent / name))
+        for name in list(poses)[:2]
+    )
     assert np.median(cKDTree(first).query(second[::50])[0]) < 0.001
 
 

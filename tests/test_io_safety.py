@@ -23,16 +23,31 @@ from coframe.io import ply
     [
         (
             "a.ply",
-            b"ply\nformat binary_little_endian 1.0\nelement vertex 1000000000000\nproperty double x\nend_header\n" + bytes(99),
+            b"ply\nformat binary_little_endian 1.0\nelement vertex 1000000000000\nproperty double"
+            b" x\nend_header\n" + bytes(99),
         ),
-        ("b.ply", b"ply\nformat ascii 1.0\nelement vertex 1000000000000\nproperty list int int x\nend_header\n1 2 3\n"),
+        (
+            "b.ply",
+            (
+                b"ply\nformat ascii 1.0\nelement vertex 1000000000000\nproperty list int int"
+                b" x\nend_header\n1 2 3\n"
+            ),
+        ),
         ("c.ply", b"ply\nformat ascii 1.0\nelement vertex 1000000000000\nend_header\n"),
         ("d.ply", b"ply\nformat ascii 1.0\nelement vertex -5\nproperty float x\nend_header\n"),
-        ("a.pcd", b"VERSION .7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nWIDTH 1000000000000\nHEIGHT 1\nDATA binary\n"),
+        (
+            "a.pcd",
+            (
+                b"VERSION .7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nWIDTH 1000000000000\nHEIGHT"
+                b" 1\nDATA binary\n"
+            ),
+        ),
         (
             "b.pcd",
-            b"VERSION .7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 300000000\n"
-            b"DATA binary_compressed\n\x08\0\0\0\0\xa4\x93\xd6AAAAAAAA",
+            (
+                b"VERSION .7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 300000000\n"
+                b"DATA binary_compressed\n\x08\0\0\0\0\xa4\x93\xd6AAAAAAAA"
+            ),
         ),
         ("a.pts", b"1000000000000\n1 2 3\n"),
         ("a.txt", b"1 " * 100_000 + b"\n" * 100_000),
@@ -51,7 +66,9 @@ def test_promises_are_checked_against_the_size(tmp_path: Path, name: str, conten
 
 def test_npy_and_npz_promises(tmp_path: Path) -> None:
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 3)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 3)}
+    )
     (tmp_path / "a.npy").write_bytes(header.getvalue())
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("points.npy", header.getvalue())

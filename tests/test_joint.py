@@ -8,7 +8,7 @@ from scenes import unchecked
 import coframe
 from coframe import geometry
 from coframe.data import simulate
-from coframe.em import joint_sparse, joint
+from coframe.em import joint, joint_sparse
 from coframe.em.joint import Constraints, Prior
 from coframe.em.moments import Moments
 
@@ -16,7 +16,9 @@ each_dimension = pytest.mark.parametrize("D", [2, 3])
 
 
 class Problem:
-    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to each of its quantities."""
+    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to
+    each of its quantities.
+    """
 
     def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
         rng = np.random.default_rng([seed, D])
@@ -37,18 +39,27 @@ class Problem:
         self.rng, self.poses = rng, geometry.identity(M, D)
 
     def residuals(self, points: np.ndarray) -> np.ndarray:
-        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the points."""
+        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the
+        points.
+        """
         best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
         L = np.linalg.cholesky(self.precisions)
-        return (np.sqrt(self.alpha)[..., None] * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)).ravel()
+        return (
+            np.sqrt(self.alpha)[..., None]
+            * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)
+        ).ravel()
 
     def moved(self, twists: np.ndarray) -> np.ndarray:
-        motions = joint.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
-        return np.array([geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)])
+        motions = geometry.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
+        return np.array(
+            [geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)]
+        )
 
 
 def misfit(moments: Moments, precisions: np.ndarray) -> float:
-    """-2 Q with the best means: the sum of squared Mahalanobis distances of the points to the means of their components."""
+    """-2 Q with the best means: the sum of squared Mahalanobis distances of the points to the means
+    of their components.
+    """
     pooled = moments.pooled()
     offset = pooled.first / np.maximum(pooled.mass, np.finfo(float).tiny)[:, None]
     scatter = pooled.second - pooled.first[:, :, None] * offset[:, None, :]
@@ -58,7 +69,9 @@ def misfit(moments: Moments, precisions: np.ndarray) -> float:
 @each_dimension
 def test_misfit_is_that_of_the_points(D: int) -> None:
     p = Problem(D)
-    assert misfit(p.moments, p.precisions) == pytest.approx((p.residuals(p.points) ** 2).sum(), rel=1e-10)
+    assert misfit(p.moments, p.precisions) == pytest.approx(
+        (p.residuals(p.points) ** 2).sum(), rel=1e-10
+    )
 
 
 @each_dimension
@@ -66,7 +79,12 @@ def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
     p = Problem(D)
     H, g = joint.system(p.moments, p.precisions, p.centre)
     h = 1e-6
-    J = np.array([(p.residuals(p.moved(h * e)) - p.residuals(p.moved(-h * e))) / (2 * h) for e in np.eye(p.M * p.P)]).T
+    J = np.array(
+        [
+            (p.residuals(p.moved(h * e)) - p.residuals(p.moved(-h * e))) / (2 * h)
+            for e in np.eye(p.M * p.P)
+        ]
+    ).T
     np.testing.assert_allclose(g, J.T @ p.residuals(p.points), atol=1e-6 * np.abs(g).max())
     np.testing.assert_allclose(H, J.T @ J, atol=1e-6 * np.abs(H).max())
     np.testing.assert_array_equal(H, H.T)
@@ -76,27 +94,42 @@ def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
 def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
     p = Problem(D)
     H, g = joint.system(p.moments, p.precisions, p.centre)
-    common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]  # shifts; a turn is free too, but only if the ellipsoids turn with it
+    # shifts; a turn is free too, but only if the ellipsoids turn with it
+    common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]
     np.testing.assert_allclose(H @ common, 0, atol=1e-9 * np.abs(H).max())
     np.testing.assert_allclose(common.T @ g, 0, atol=1e-9 * np.abs(g).max())
     motions = joint.motions(p.moments, p.precisions, p.centre, p.poses, Constraints())
-    shift = np.einsum("mij,j->mi", geometry.rotation(motions), p.centre) + geometry.translation(motions) - p.centre
-    np.testing.assert_allclose(geometry.log_rotation(geometry.rotation(motions)).mean(0), 0, atol=1e-9)
+    shift = (
+        np.einsum("mij,j->mi", geometry.rotation(motions), p.centre)
+        + geometry.translation(motions)
+        - p.centre
+    )
+    np.testing.assert_allclose(
+        geometry.log_rotation(geometry.rotation(motions)).mean(0), 0, atol=1e-9
+    )
     np.testing.assert_allclose(shift.mean(0), 0, atol=1e-9)
 
 
 @each_dimension
 @pytest.mark.parametrize("seed", range(5))
 def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> None:
-    """From near the optimum, Gauss-Newton converges: the misfit falls to that of the optimum, and stays there."""
+    """From near the optimum, Gauss-Newton converges: the misfit falls to that of the optimum, and
+    stays there.
+    """
     p = Problem(D, seed)
     moments = p.moments
     for _ in range(60):
-        moments = moments.moved(joint.motions(moments, p.precisions, p.centre, p.poses, Constraints()))
+        moments = moments.moved(
+            joint.motions(moments, p.precisions, p.centre, p.poses, Constraints())
+        )
     best = misfit(moments, p.precisions)
-    disturbed = moments.moved(joint.about(geometry.exp(0.02 * p.rng.normal(size=(p.M, p.P))), p.centre))
+    disturbed = moments.moved(
+        geometry.about(geometry.exp(0.02 * p.rng.normal(size=(p.M, p.P))), p.centre)
+    )
     worse = misfit(disturbed, p.precisions)
-    again = disturbed.moved(joint.motions(disturbed, p.precisions, p.centre, p.poses, Constraints()))
+    again = disturbed.moved(
+        joint.motions(disturbed, p.precisions, p.centre, p.poses, Constraints())
+    )
     assert worse > best
     assert misfit(again, p.precisions) - best < 0.5 * (worse - best)
 
@@ -127,8 +160,12 @@ def test_pooled_after_a_motion_is_pooled_after_a_motion(D: int) -> None:
         np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-10, atol=1e-10)
 
 
-def many(D: int, M: int = 40, K: int = 30, *, loose: bool, empty: bool) -> tuple[Moments, np.ndarray, np.ndarray]:
-    """Moments of clouds along a loop, each of which sees a few components; one may share nothing, one see nothing."""
+def many(
+    D: int, M: int = 40, K: int = 30, *, loose: bool, empty: bool
+) -> tuple[Moments, np.ndarray, np.ndarray]:
+    """Moments of clouds along a loop, each of which sees a few components; one may share nothing,
+    one see nothing.
+    """
     rng = np.random.default_rng([0, D])
     seen = (np.arange(K)[None] - (np.arange(M) * (K - 1) // M)[:, None]) % (K - 1) < 6
     if loose:
@@ -138,7 +175,13 @@ def many(D: int, M: int = 40, K: int = 30, *, loose: bool, empty: bool) -> tuple
     weights = np.where(seen[:, None], rng.uniform(0.1, 1, (M, 5, K)), 0)
     y = rng.normal(size=(M, 5, K, D)) * 0.03
     mass, first = weights.sum(1), np.einsum("jik,jikd->jkd", weights, y)
-    moments = Moments(rng.normal(size=(K, D)), mass, first, np.einsum("jik,jikd,jike->jkde", weights, y, y), np.full(M, 100.0))
+    moments = Moments(
+        rng.normal(size=(K, D)),
+        mass,
+        first,
+        np.einsum("jik,jikd,jike->jkde", weights, y, y),
+        np.full(M, 100.0),
+    )
     A = rng.normal(size=(K, D, D))
     return moments, 1e3 * A @ A.transpose(0, 2, 1) + np.eye(D), 0.1 * rng.normal(size=D)
 
@@ -146,7 +189,9 @@ def many(D: int, M: int = 40, K: int = 30, *, loose: bool, empty: bool) -> tuple
 def belief(D: int) -> Prior:
     rng, P = np.random.default_rng(D), geometry.degrees_of_freedom(D)
     A = rng.normal(size=(P, P))
-    return Prior(7, geometry.exp(0.01 * rng.normal(size=(1, P)))[0], 50 * A @ A.T, rng.normal(size=D))
+    return Prior(
+        7, geometry.exp(0.01 * rng.normal(size=(1, P)))[0], 50 * A @ A.T, rng.normal(size=D)
+    )
 
 
 @each_dimension
@@ -155,13 +200,30 @@ def belief(D: int) -> Prior:
 @pytest.mark.parametrize("believed", [False, True])
 @pytest.mark.parametrize("loose", [False, True])
 def test_many_clouds_move_as_few_do(
-    D: int, motion: str, fixed: tuple[int, ...], believed: bool, loose: bool, monkeypatch: pytest.MonkeyPatch
+    D: int,
+    motion: str,
+    fixed: tuple[int, ...],
+    believed: bool,
+    loose: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The system that is not written down has the solution, and the covariances, of the one that is."""
-    # In the dense system, a cloud that sees nothing may move for all others where the motion they share is free.
+    """The system that is not written down has the solution, and the covariances, of the one that
+    is.
+    """
+    # In the dense system, a cloud that sees nothing may move for all others where the motion they
+    # share is free.
     moments, precisions, centre = many(D, loose=loose, empty=loose and (believed or len(fixed) > 0))
-    poses = geometry.exp(0.1 * np.random.default_rng(1).normal(size=(len(moments.mass), geometry.degrees_of_freedom(D))))
-    given = moments, precisions, centre, poses, Constraints(fixed, motion, (belief(D),) if believed else ())
+    poses = geometry.exp(
+        0.1
+        * np.random.default_rng(1).normal(size=(len(moments.mass), geometry.degrees_of_freedom(D)))
+    )
+    given = (
+        moments,
+        precisions,
+        centre,
+        poses,
+        Constraints(fixed, motion, (belief(D),) if believed else ()),
+    )
     held = np.arange(len(poses)) > (4 if loose else -1)  # what nothing holds is moved by rounding
 
     def relative(twists: np.ndarray) -> np.ndarray:
@@ -175,20 +237,28 @@ def test_many_clouds_move_as_few_do(
     monkeypatch.setattr(joint_sparse, "RATIO", 0.0)
     found = joint.own_covariances(*given)
     assert np.isfinite(found).all()
-    np.testing.assert_allclose(found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max())
+    np.testing.assert_allclose(
+        found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max()
+    )
 
 
 @each_dimension
 @pytest.mark.parametrize("pays", [False, True])
-def test_clouds_that_nothing_holds_do_not_blur_the_others(D: int, pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a fixed cloud: one that shares nothing and one that sees nothing are unknown, the others as without these two."""
+def test_clouds_that_nothing_holds_do_not_blur_the_others(
+    D: int, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a fixed cloud: one that shares nothing and one that sees nothing are unknown, the
+    others as without these two.
+    """
     monkeypatch.setattr(joint_sparse, "pays", lambda clouds, components: pays)
     moments, precisions, centre = many(D, loose=True, empty=True)
     poses = geometry.identity(len(moments.mass), D)
     found = joint.own_covariances(moments, precisions, centre, poses, Constraints())
     np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
     held = ~np.isin(np.arange(len(poses)), [3, 4])
-    alone = joint.own_covariances(moments.only(held), precisions, centre, poses[held], Constraints())
+    alone = joint.own_covariances(
+        moments.only(held), precisions, centre, poses[held], Constraints()
+    )
     np.testing.assert_allclose(found[held], alone, rtol=1e-9)
     assert np.abs(alone).max() < 1
     assert (np.diagonal(found[~held], axis1=1, axis2=2) > 1e15).all()
@@ -200,7 +270,9 @@ def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
     moments, precisions, centre = many(D, M, K=150, loose=True, empty=True)
     system = joint.of_many(moments, precisions, centre, geometry.identity(M, D), Constraints())
     trace, free = joint.TRACE * joint.stiffness(moments, precisions, centre), system.held
-    found = system.factored(trace, free, damping=joint.DAMPING, gauge_free=True).solved(system.gradient)
+    found = system.factored(trace, free, damping=joint.DAMPING, gauge_free=True).solved(
+        system.gradient
+    )
     H, g = joint.system(moments, precisions, centre)
     H = joint.regular(H + np.diag(trace.ravel()), P, True)
     left = (H @ found.ravel() - g)[free.ravel()]
@@ -209,8 +281,12 @@ def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
     np.testing.assert_array_equal(found[~free], 0)
 
 
-def test_a_registration_solved_through_the_model_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From start to verdicts, on clouds few enough for both ways: the same but for rounding, covariances included."""
+def test_a_registration_solved_through_the_model_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From start to verdicts, on clouds few enough for both ways: the same but for rounding,
+    covariances included.
+    """
     scene = simulate.scene(4, 300, degrees=90.0, noise_db=45.0, rng=np.random.default_rng(0))
     options = coframe.Options(components=20, points=200, iterations=3, threads=1)
     with unchecked():
@@ -219,5 +295,7 @@ def test_a_registration_solved_through_the_model_is_the_same(monkeypatch: pytest
         through = coframe.register(scene.clouds, scene.poses, options=options)
     assert not np.array_equal(through.poses, dense.poses)  # it was the other way
     np.testing.assert_allclose(through.poses, dense.poses, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(through.pose_covariance, dense.pose_covariance, rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(
+        through.pose_covariance, dense.pose_covariance, rtol=1e-4, atol=1e-12
+    )
     assert [v.verdict for v in through.verdicts] == [v.verdict for v in dense.verdicts]

@@ -21,22 +21,31 @@ def _powers_single(x, out):
 
 
 @pytest.mark.parametrize(
-    ("powers", "dtype", "reach", "bound"), [(_powers_double, np.float64, 1000, 1e-15), (_powers_single, np.float32, 126, 2e-7)]
+    ("powers", "dtype", "reach", "bound"),
+    [(_powers_double, np.float64, 1000, 1e-15), (_powers_single, np.float32, 126, 2e-7)],
 )
 def test_exp2_is_accurate_over_its_whole_range(powers, dtype, reach, bound):
     rng = np.random.default_rng(0)
-    halves = np.arange(-reach, reach + 0.5, 0.5)  # integers, and the seams where one power hands over to the next
-    x = np.concatenate([rng.uniform(-reach, reach, 200_000), rng.normal(size=50_000), halves]).astype(dtype)
+    # integers, and the seams where one power hands over to the next
+    halves = np.arange(-reach, reach + 0.5, 0.5)
+    x = np.concatenate(
+        [rng.uniform(-reach, reach, 200_000), rng.normal(size=50_000), halves]
+    ).astype(dtype)
     out = np.empty_like(x)
     powers(x, out)
     truth = np.exp2(x.astype(np.float64))
     assert np.abs(out / truth - 1).max() < bound
     powers(np.full(3, -1e6, dtype), out[:3])
-    assert (out[:3] == np.exp2(-float(reach))).all()  # below its range it stays at the smallest value, and never wraps around
+    assert (
+        out[:3] == np.exp2(-float(reach))
+    ).all()  # below its range it stays at the smallest value, and never wraps around
 
 
 @given(
-    st.integers(0, 2**32 - 1), st.sampled_from([2, 3]), st.integers(1, 300), st.sampled_from(["cloud", "duplicates", "grid"])
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([2, 3]),
+    st.integers(1, 300),
+    st.sampled_from(["cloud", "duplicates", "grid"]),
 )
 def test_kd_order_is_a_permutation_with_split_blocks(seed, D, N, kind):
     rng = np.random.default_rng(seed)
@@ -51,7 +60,9 @@ def test_kd_order_is_a_permutation_with_split_blocks(seed, D, N, kind):
 
 
 def _assert_split(points):
-    """The first split of the tree: a multiple of LEAF points on the low side, across the longest side of the box."""
+    """The first split of the tree: a multiple of LEAF points on the low side, across the longest
+    side of the box.
+    """
     if len(points) <= kernels.LEAF:
         return
     axis = np.ptp(points, axis=0).argmax()
@@ -60,10 +71,13 @@ def _assert_split(points):
 
 
 def test_kd_blocks_are_compact():
-    """Uniform points: blocks come near the ideal cubes of their volume, where unsorted ones span the whole cube."""
+    """Uniform points: blocks come near the ideal cubes of their volume, where unsorted ones span
+    the whole cube.
+    """
     points = np.random.default_rng(0).random((64 * kernels.LEAF, 3))
     diagonals = np.linalg.norm(
-        np.ptp(points[kernels.kd_order(points, kernels.LEAF)].reshape(64, kernels.LEAF, 3), axis=1), axis=1
+        np.ptp(points[kernels.kd_order(points, kernels.LEAF)].reshape(64, kernels.LEAF, 3), axis=1),
+        axis=1,
     )
     ideal = np.sqrt(3) / 4
     assert diagonals.max() < 1.6 * ideal

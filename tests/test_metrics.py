@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 
 from coframe import geometry
-from coframe.evaluate import metrics
-from coframe.io import trajectory
+from coframe.evaluate import metrics, trajectory_errors
 
 rng = np.random.default_rng(0)
 
 
 def random_poses(M: int, D: int) -> np.ndarray:
-    return np.array([geometry.pose(geometry.random_rotation(rng, D), rng.normal(size=D)) for _ in range(M)])
+    return np.array(
+        [geometry.pose(geometry.random_rotation(rng, D), rng.normal(size=D)) for _ in range(M)]
+    )
 
 
 @pytest.mark.parametrize("D", [2, 3])
@@ -27,10 +28,16 @@ def test_a_common_motion_is_no_error(D: int) -> None:
 def test_a_known_error(D: int, axis: list[float]) -> None:
     truth = random_poses(3, D)
     wrong = truth.copy()
-    wrong[2] = truth[2] @ geometry.pose(geometry.exp_rotation(np.radians(2.5) * np.array(axis)), np.full(D, 0.3))
+    wrong[2] = truth[2] @ geometry.pose(
+        geometry.exp_rotation(np.radians(2.5) * np.array(axis)), np.full(D, 0.3)
+    )
     np.testing.assert_allclose(metrics.rotation_errors(wrong, truth), [0, 0, 2.5], atol=1e-9)
-    np.testing.assert_allclose(metrics.translation_errors(wrong, truth), [0, 0, 0.3 * np.sqrt(D)], atol=1e-12)
-    np.testing.assert_allclose(metrics.rotation_errors(wrong, truth, reference=2), [2.5, 2.5, 0], atol=1e-9)
+    np.testing.assert_allclose(
+        metrics.translation_errors(wrong, truth), [0, 0, 0.3 * np.sqrt(D)], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        metrics.rotation_errors(wrong, truth, reference=2), [2.5, 2.5, 0], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("D", [2, 3])
@@ -40,10 +47,15 @@ def test_the_papers_error_is_a_function_of_the_angle(D: int) -> None:
     errors = metrics.frobenius_errors(poses, truth)
     np.testing.assert_allclose(errors, 2 * np.sqrt(2) * np.sin(angles / 2), atol=1e-12)
     literal = [
-        np.linalg.norm(poses[0, :D, :D].T @ poses[j, :D, :D] - truth[0, :D, :D].T @ truth[j, :D, :D]) for j in range(1, 4)
+        np.linalg.norm(
+            poses[0, :D, :D].T @ poses[j, :D, :D] - truth[0, :D, :D].T @ truth[j, :D, :D]
+        )
+        for j in range(1, 4)
     ]
     np.testing.assert_allclose(errors[1:], literal)
-    assert metrics.rotation_rmse(poses, truth) == pytest.approx(np.sqrt(np.mean(np.square(literal))))
+    assert metrics.rotation_rmse(poses, truth) == pytest.approx(
+        np.sqrt(np.mean(np.square(literal)))
+    )
 
 
 def plates(gap: float, D: int) -> list[metrics.Surface]:
@@ -77,5 +89,5 @@ def test_the_default_gate_is_wide_enough_for_sparse_clouds() -> None:
 
 
 def test_errors_of_trajectories_are_the_same_functions() -> None:
-    assert metrics.absolute_errors is trajectory.absolute_errors
-    assert metrics.relative_errors is trajectory.relative_errors
+    assert metrics.absolute_errors is trajectory_errors.absolute_errors
+    assert metrics.relative_errors is trajectory_errors.relative_errors

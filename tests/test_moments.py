@@ -38,7 +38,9 @@ def draw(seed, D, *clouds, N=9, K=4):
 def assert_same(a, b, tolerance=1e-12):
     np.testing.assert_array_equal(a.about, b.about)
     for name in ("mass", "first", "second", "points"):
-        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(a, name), getattr(b, name), rtol=tolerance, atol=tolerance, err_msg=name
+        )
 
 
 @cases
@@ -59,14 +61,19 @@ def test_sum_and_difference_are_those_of_the_points(seed, D, full):
 def test_recentring_is_taking_the_sums_about_other_points(seed, D, full):
     rng, points, alpha, about = draw(seed, D, 3)
     elsewhere = rng.normal(size=about.shape)
-    assert_same(moments_of(points, alpha, about, full).recentred(elsewhere), moments_of(points, alpha, elsewhere, full))
+    assert_same(
+        moments_of(points, alpha, about, full).recentred(elsewhere),
+        moments_of(points, alpha, elsewhere, full),
+    )
 
 
 @cases
 def test_moving_the_moments_is_moving_the_points(seed, D, full):
     rng, points, alpha, about = draw(seed, D, 3)
     poses = random_poses(rng, 3, D)
-    moved = np.array([geometry.transform(pose, cloud) for pose, cloud in zip(poses, points, strict=True)])
+    moved = np.array(
+        [geometry.transform(pose, cloud) for pose, cloud in zip(poses, points, strict=True)]
+    )
     stack = moments_of(points, alpha, about, full)
     assert_same(stack.moved(poses), moments_of(moved, alpha, about, full))
     assert_same(stack[1].moved(poses[1]), moments_of(moved[1], alpha[1], about, full))
@@ -82,15 +89,28 @@ def test_clouds_added_one_at_a_time_are_the_clouds_together(seed, D, full):
     for j in range(1, 4):
         grown = grown + stack[j]
     assert_same(grown, stack.pooled())
-    assert_same(grown, moments_of(points.reshape(-1, D), alpha.reshape(-1, alpha.shape[-1]), about, full))
+    assert_same(
+        grown, moments_of(points.reshape(-1, D), alpha.reshape(-1, alpha.shape[-1]), about, full)
+    )
     assert_same(grown - stack[2], stack[0] + stack[1] + stack[3])
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_nothing_cancels_far_from_the_origin(full):
-    """The same small scene at UTM coordinates: second moments keep twelve digits, where raw sums of x^2 would keep three."""
+    """The same small scene at UTM coordinates: second moments keep twelve digits, where raw sums of
+    x^2 would keep three.
+    """
     utm = np.array([500_000.0, 4_400_000.0, 100.0])
     _, points, alpha, about = draw(0, 3)
-    points, about = np.round(points * 2**20) / 2**20, np.round(about * 2**20) / 2**20  # so that the shift itself is exact
-    here, there = moments_of(points, alpha, about, full), moments_of(points + utm, alpha, about + utm, full)
-    np.testing.assert_allclose(there.recentred(about + utm + 0.5).second, here.recentred(about + 0.5).second, rtol=1e-12)
+    # so that the shift itself is exact
+    points, about = (
+        np.round(points * 2**20) / 2**20,
+        np.round(about * 2**20) / 2**20,
+    )
+    here, there = (
+        moments_of(points, alpha, about, full),
+        moments_of(points + utm, alpha, about + utm, full),
+    )
+    np.testing.assert_allclose(
+        there.recentred(about + utm + 0.5).second, here.recentred(about + 0.5).second, rtol=1e-12
+    )

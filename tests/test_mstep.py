@@ -35,7 +35,8 @@ def test_virtual_points_are_eq_11(D):
 @pytest.mark.parametrize("full", [False, True], ids=["traces", "matrices"])
 def test_poses_are_eqs_12_to_14(D, full):
     s, moments, alpha = after_e_step(D, full)
-    # Means other than those of the E-step: the oracle then has a reason to turn the clouds far, and to guard a reflection.
+    # Means other than those of the E-step: the oracle then has a reason to turn the clouds far, and
+    # to guard a reflection.
     for means in (s.mixture.means, s.mixture.means * ([1.0] * (D - 1) + [-1.0])):
         mixture = replace(s.mixture, means=means)
         found = mstep.poses(moments, s.poses, mixture)
@@ -43,7 +44,9 @@ def test_poses_are_eqs_12_to_14(D, full):
             L, W = oracle.Lambda(a, s.mixture.variances), oracle.W(a, V, 7)
             R = oracle.rotation(means.T, L, W)
             np.testing.assert_allclose(geometry.rotation(found[j]), R, **close)
-            np.testing.assert_allclose(geometry.translation(found[j]), oracle.translation(means.T, L, W, R), **close)
+            np.testing.assert_allclose(
+                geometry.translation(found[j]), oracle.translation(means.T, L, W, R), **close
+            )
             assert np.linalg.det(R) == pytest.approx(1)
 
 
@@ -57,10 +60,14 @@ def test_mixture_is_eqs_15_to_19(D, full):
     means = mstep.means(moved)
     np.testing.assert_allclose(means, oracle.means(s.clouds, R, t, alpha, 7), **close)
     variances = mstep.variances(moved, means, 0.01, s.mixture.variances)
-    np.testing.assert_allclose(variances, oracle.variances(s.clouds, R, t, means, alpha, 0.01), **close)
+    np.testing.assert_allclose(
+        variances, oracle.variances(s.clouds, R, t, means, alpha, 0.01), **close
+    )
     if full:
         covariances = mstep.covariances(moved, means, 0.01, s.mixture.covariances)
-        np.testing.assert_allclose(covariances, oracle.covariances(s.clouds, R, t, means, alpha, 0.01), **close)
+        np.testing.assert_allclose(
+            covariances, oracle.covariances(s.clouds, R, t, means, alpha, 0.01), **close
+        )
     for gamma in (0.0, 0.3):
         priors = mstep.priors(moved, gamma)
         np.testing.assert_allclose(priors, oracle.priors(alpha, gamma), **close)
@@ -82,9 +89,13 @@ def test_a_starved_component_keeps_its_mean_and_spread(D, mass):
     means = mstep.means(starved)
     np.testing.assert_allclose(means[2], s.mixture.means[2], rtol=1e-14)
     assert mstep.variances(starved, means, 0.01, s.mixture.variances)[2] == s.mixture.variances[2]
-    np.testing.assert_array_equal(mstep.covariances(starved, means, 0.01, s.mixture.covariances)[2], s.mixture.covariances[2])
+    np.testing.assert_array_equal(
+        mstep.covariances(starved, means, 0.01, s.mixture.covariances)[2], s.mixture.covariances[2]
+    )
     assert mstep.priors(starved, 0.1)[2] == pytest.approx(mass / starved.mass.sum() / 1.1)
-    np.testing.assert_allclose(np.delete(means, 2, 0), np.delete(mstep.means(moments), 2, 0), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.delete(means, 2, 0), np.delete(mstep.means(moments), 2, 0), rtol=1e-12
+    )
 
 
 @each_dimension

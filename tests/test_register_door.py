@@ -19,7 +19,9 @@ QUICK = Options(components=20, points=100, iterations=2)
 SMALL = [np.random.default_rng(j).normal(size=(30, 3)) for j in range(3)]
 IDENTITY = geometry.identity(3, 3)
 NUMBERS = st.floats(-2, 2).map(lambda x: round(x, 3))
-NOT_ARRAYS = st.sampled_from(["abc", 7, object(), [None] * 3, [[1.0], [2.0, 3.0], []], {}, [object()] * 3, "xyz"])
+NOT_ARRAYS = st.sampled_from(
+    ["abc", 7, object(), [None] * 3, [[1.0], [2.0, 3.0], []], {}, [object()] * 3, "xyz"]
+)
 
 
 def accepted(*arguments: Any) -> None:
@@ -27,7 +29,11 @@ def accepted(*arguments: Any) -> None:
 
 
 def refused(argument: str, value: Any) -> None:
-    with unchecked(), pytest.MonkeyPatch.context() as patch, pytest.raises(coframe.InputError, match=argument) as caught:
+    with (
+        unchecked(),
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(coframe.InputError, match=argument) as caught,
+    ):
         patch.setattr(schedule, "coarse_to_fine", accepted)
         coframe.register(SMALL, **({"options": QUICK} | {argument: value}))
     assert "\n" not in str(caught.value)
@@ -47,7 +53,9 @@ def spoilt(array: np.ndarray, values: st.SearchStrategy[float]) -> st.SearchStra
 
 
 BAD = st.sampled_from([np.nan, np.inf, -np.inf])
-WRONG_SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5).filter(lambda shape: shape != (3, 4, 4))
+WRONG_SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5).filter(
+    lambda shape: shape != (3, 4, 4)
+)
 
 
 @given(st.one_of(hnp.arrays(float, WRONG_SHAPES, elements=NUMBERS), spoilt(IDENTITY, BAD)))
@@ -65,7 +73,12 @@ def test_poses_that_are_no_arrays(poses: Any) -> None:
     refused("poses", poses)
 
 
-@given(st.integers(0, 2), hnp.arrays(float, 4, elements=NUMBERS).filter(lambda row: not np.array_equal(row, [0, 0, 0, 1])))
+@given(
+    st.integers(0, 2),
+    hnp.arrays(float, 4, elements=NUMBERS).filter(
+        lambda row: not np.array_equal(row, [0, 0, 0, 1])
+    ),
+)
 def test_poses_with_a_wrong_last_row(cloud: int, row: np.ndarray) -> None:
     poses = IDENTITY.copy()
     poses[cloud, 3] = row
@@ -91,12 +104,20 @@ def test_weights_that_are_no_arrays(weights: Any) -> None:
     refused("weights", weights)
 
 
-@given(st.lists(st.integers(-9, 9), min_size=1).filter(lambda clouds: not all(0 <= j < 3 for j in clouds)))
+@given(
+    st.lists(st.integers(-9, 9), min_size=1).filter(
+        lambda clouds: not all(0 <= j < 3 for j in clouds)
+    )
+)
 def test_wrong_fixed_clouds(fixed: list[int]) -> None:
     refused("fixed", fixed)
 
 
-@given(st.sampled_from([0, None, "ab", [0.5], [None], ["a"], [np.nan], [[0]], np.array([True, False, False])]))
+@given(
+    st.sampled_from(
+        [0, None, "ab", [0.5], [None], ["a"], [np.nan], [[0]], np.array([True, False, False])]
+    )
+)
 def test_fixed_that_is_no_list_of_clouds(fixed: Any) -> None:
     refused("fixed", fixed)
 
@@ -111,7 +132,10 @@ def test_priors_of_clouds_that_are_not_there(cloud: int) -> None:
         st.sampled_from([None, 0, "ab", [None], [0], [(0, np.eye(4), np.eye(6))]]),
         st.builds(
             lambda pose, covariance: [(pose, covariance)],
-            st.one_of(hnp.arrays(float, hnp.array_shapes(max_side=4, min_dims=2, max_dims=2)), spoilt(np.eye(4), BAD)),
+            st.one_of(
+                hnp.arrays(float, hnp.array_shapes(max_side=4, min_dims=2, max_dims=2)),
+                spoilt(np.eye(4), BAD),
+            ),
             st.just(np.eye(6)),
         ),
         st.builds(
@@ -132,7 +156,9 @@ def test_wrong_priors(priors: Any) -> None:
         refused("priors", priors)
 
 
-@pytest.mark.parametrize(("name", "value"), [("components", 0), ("points", -1), ("iterations", 0), ("motion", "fly")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("components", 0), ("points", -1), ("iterations", 0), ("motion", "fly")]
+)
 def test_wrong_options(name: str, value: Any) -> None:
     with unchecked(), pytest.raises(coframe.InputError, match=f"{name}: expected .* found"):
         Options(**{name: value})
@@ -141,8 +167,21 @@ def test_wrong_options(name: str, value: Any) -> None:
 @given(
     st.sampled_from(
         [
-            *[("components", 1.5), ("points", "many"), ("iterations", None), ("tolerance", np.nan), ("tolerance", -1.0)],
-            *[("tolerance", "x"), ("seed", -1), ("seed", "x"), ("seed", 0.5), ("threads", 0), ("threads", 1.5)],
+            *[
+                ("components", 1.5),
+                ("points", "many"),
+                ("iterations", None),
+                ("tolerance", np.nan),
+                ("tolerance", -1.0),
+            ],
+            *[
+                ("tolerance", "x"),
+                ("seed", -1),
+                ("seed", "x"),
+                ("seed", 0.5),
+                ("threads", 0),
+                ("threads", 1.5),
+            ],
         ]
     )
 )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""`register`, seen from outside: it finds the truth and keeps its promises. What it refuses is in test_register_door."""
+"""`register`, seen from outside: it finds the truth and keeps its promises.
+
+What it refuses is in test_register_door.
+"""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,20 +14,22 @@ from scenes import unchecked
 
 import coframe
 from coframe import geometry
-from coframe.data import simulate
-from coframe.em import loop, joint
-from coframe.evaluate import metrics
-from coframe.em.estep import Cloud
-from coframe.io import ply
 from coframe.align.level import Level, Runner
-from coframe.compute.places import Here
-from coframe.api.register import FLOOR, Options, PosePrior
 from coframe.align.schedule import FIRST
+from coframe.api.register import FLOOR, Options, PosePrior
+from coframe.compute.places import Here
+from coframe.data import simulate
+from coframe.em import loop
+from coframe.em.estep import Cloud
+from coframe.evaluate import metrics
+from coframe.io import ply
 
 EPS = np.finfo(float).eps
 
 
-def disturbed(poses: np.ndarray, rng: np.random.Generator, degrees: float = 5.0, shift: float = 0.03) -> np.ndarray:
+def disturbed(
+    poses: np.ndarray, rng: np.random.Generator, degrees: float = 5.0, shift: float = 0.03
+) -> np.ndarray:
     """Each pose turned by up to so many degrees and shifted by up to so much along each axis."""
     D = poses.shape[1] - 1
     turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in poses])
@@ -42,7 +47,9 @@ class Problem:
     @classmethod
     def of(cls, views: int, points: int, *, seed: int = 0, **setting: Any) -> "Problem":
         rng = np.random.default_rng(seed)
-        scene = simulate.scene(views, points, **({"degrees": 60.0, "noise_db": 45.0} | setting), rng=rng)
+        scene = simulate.scene(
+            views, points, **({"degrees": 60.0, "noise_db": 45.0} | setting), rng=rng
+        )
         return cls(scene.clouds, scene.poses, disturbed(scene.poses, rng))
 
     def register(self, **arguments: Any) -> coframe.Registration:
@@ -55,8 +62,12 @@ class Problem:
     def with_origin(self, cloud: int, origin: np.ndarray) -> "Problem":
         """The same, but the coordinates of one cloud start from another origin."""
         move = geometry.pose(np.eye(3), -origin)
-        clouds = [geometry.transform(move, c) if j == cloud else c for j, c in enumerate(self.clouds)]
-        back = np.array([geometry.inverse(move) if j == cloud else np.eye(4) for j in range(len(clouds))])
+        clouds = [
+            geometry.transform(move, c) if j == cloud else c for j, c in enumerate(self.clouds)
+        ]
+        back = np.array(
+            [geometry.inverse(move) if j == cloud else np.eye(4) for j in range(len(clouds))]
+        )
         return Problem(clouds, self.truth @ back, self.start @ back)
 
 
@@ -69,7 +80,11 @@ def turn_uncertainty(result: coframe.Registration) -> np.ndarray:
 
 def agree(poses: np.ndarray, result: coframe.Registration, deviations: float = 3.0) -> bool:
     """Whether rotations differ from those of a result by no more than so many standard deviations."""
-    return bool((metrics.rotation_errors(poses, result.poses) <= deviations * turn_uncertainty(result)).all())
+    return bool(
+        (
+            metrics.rotation_errors(poses, result.poses) <= deviations * turn_uncertainty(result)
+        ).all()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +132,9 @@ def test_noisy_clouds_register() -> None:
 
 def test_dense_and_sparse_clouds_together() -> None:
     problem = Problem.of(3, 2400)
-    sparse = replace(problem, clouds=[c[:n] for c, n in zip(problem.clouds, (3000, 150, 600), strict=True)])
+    sparse = replace(
+        problem, clouds=[c[:n] for c, n in zip(problem.clouds, (3000, 150, 600), strict=True)]
+    )
     assert metrics.rotation_errors(sparse.register_unchecked().poses, problem.truth).max() < 0.2
 
 
@@ -125,7 +142,9 @@ def test_clutter_is_recognised() -> None:
     problem = Problem.of(4, 600, seed=1)
     rng = np.random.default_rng(0)
     clutter = [_uniform_about(c, 0.3, rng) for c in problem.clouds]
-    full = replace(problem, clouds=[np.concatenate(both) for both in zip(problem.clouds, clutter, strict=True)])
+    full = replace(
+        problem, clouds=[np.concatenate(both) for both in zip(problem.clouds, clutter, strict=True)]
+    )
     result = full.register_unchecked()
     assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
     clean = [p[: len(c)] for p, c in zip(result.outlier_probability, problem.clouds, strict=True)]
@@ -136,13 +155,19 @@ def test_clutter_is_recognised() -> None:
 
 def _uniform_about(cloud: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
     low, high = cloud.min(0), cloud.max(0)
-    return rng.uniform(low - 0.1 * (high - low), high + 0.1 * (high - low), (round(share * len(cloud)), cloud.shape[1]))
+    return rng.uniform(
+        low - 0.1 * (high - low),
+        high + 0.1 * (high - low),
+        (round(share * len(cloud)), cloud.shape[1]),
+    )
 
 
 def test_a_cloud_of_another_object_fails_alone(larger: Problem) -> None:
     directions = np.random.default_rng(0).normal(size=(500, 3))
     sphere = 0.35 * directions / np.linalg.norm(directions, axis=1, keepdims=True) + [0.3, 0.1, 0.0]
-    result = coframe.register([*larger.clouds, sphere], np.concatenate([larger.start, np.eye(4)[None]]))
+    result = coframe.register(
+        [*larger.clouds, sphere], np.concatenate([larger.start, np.eye(4)[None]])
+    )
     assert [v.verdict for v in result.verdicts] == ["aligned"] * 4 + ["failed"]
     assert "%" in result.verdicts[-1].reason
     assert metrics.rotation_errors(result.poses[:4], larger.truth).max() < 0.3
@@ -154,7 +179,9 @@ def test_files_are_read_and_their_colours_kept(problem: Problem, tmp_path: Path)
         ply.write(tmp_path / f"scan{j}.ply", cloud, red=red, green=red, blue=red)
     result = coframe.register(tmp_path / "*.ply", problem.start)
     assert result.names == tuple(f"scan{j}" for j in range(len(problem.clouds)))
-    np.testing.assert_array_equal(result.poses, coframe.register(problem.clouds, problem.start).poses)
+    np.testing.assert_array_equal(
+        result.poses, coframe.register(problem.clouds, problem.start).poses
+    )
     for attributes, red in zip(result.attributes, colours, strict=True):
         np.testing.assert_array_equal(attributes["red"], red)
 
@@ -173,7 +200,9 @@ def test_one_seed_gives_the_same_bits_on_any_number_of_threads(
         np.testing.assert_array_equal(a, b)
 
 
-def test_another_seed_stays_within_the_uncertainty(problem: Problem, result: coframe.Registration) -> None:
+def test_another_seed_stays_within_the_uncertainty(
+    problem: Problem, result: coframe.Registration
+) -> None:
     other = problem.register_unchecked(options=Options(seed=1))
     assert not np.array_equal(other.poses, result.poses)
     assert agree(other.poses, result)
@@ -188,7 +217,12 @@ def test_units_do_not_matter(problem: Problem, result: coframe.Registration, uni
     found[:, :3, 3] /= unit
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     units = np.repeat([1.0, unit], 3)
-    np.testing.assert_allclose(other.pose_covariance, result.pose_covariance * np.outer(units, units), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        other.pose_covariance,
+        result.pose_covariance * np.outer(units, units),
+        rtol=1e-6,
+        atol=1e-12,
+    )
     assert [v.verdict for v in other.verdicts] == [v.verdict for v in result.verdicts]
     assert other.verdicts[0].residual / unit == pytest.approx(result.verdicts[0].residual, rel=1e-6)
     for step, before in zip(other.history, result.history, strict=True):  # densities are per volume
@@ -197,23 +231,34 @@ def test_units_do_not_matter(problem: Problem, result: coframe.Registration, uni
         assert step.points <= sum(map(len, problem.clouds))
 
 
-def test_far_from_the_origin_only_the_rounding_of_the_input_is_lost(problem: Problem, result: coframe.Registration) -> None:
-    """Rounding moves each coordinate, centre and translation by up to half an ulp of the largest coordinate, and R s, the shift
-    turned, by three more halves; a relative pose has two of each. Fits pass on what their points do: 8 ulp bound the sum.
+def test_far_from_the_origin_only_the_rounding_of_the_input_is_lost(
+    problem: Problem, result: coframe.Registration
+) -> None:
+    """Rounding moves each coordinate, centre and translation by up to half an ulp of the largest
+    coordinate, and R s, the shift turned, by three more halves; a relative pose has two of each.
+    Fits pass on what their points do: 8 ulp bound the sum.
     """
     shift = np.array([5e5, 4.4e6, 100.0])
     there = geometry.pose(np.eye(3), shift)
     clouds = [c + shift for c in problem.clouds]
     start = there @ problem.start @ geometry.inverse(there)
     far = metrics.relative(Problem(clouds, problem.truth, start).register_unchecked().poses)
-    for near_pose, far_pose, near, cloud in zip(metrics.relative(result.poses), far, problem.clouds, clouds, strict=True):
+    for near_pose, far_pose, near, cloud in zip(
+        metrics.relative(result.poses), far, problem.clouds, clouds, strict=True
+    ):
         moved = geometry.transform(far_pose, cloud) - shift
-        np.testing.assert_allclose(moved, geometry.transform(near_pose, near), rtol=0, atol=8 * np.spacing(4.4e6))
+        np.testing.assert_allclose(
+            moved, geometry.transform(near_pose, near), rtol=0, atol=8 * np.spacing(4.4e6)
+        )
 
 
-def test_the_order_of_the_clouds_does_not_matter(problem: Problem, result: coframe.Registration) -> None:
+def test_the_order_of_the_clouds_does_not_matter(
+    problem: Problem, result: coframe.Registration
+) -> None:
     order = [2, 0, 1]
-    other = Problem([problem.clouds[j] for j in order], problem.truth[order], problem.start[order]).register_unchecked()
+    other = Problem(
+        [problem.clouds[j] for j in order], problem.truth[order], problem.start[order]
+    ).register_unchecked()
     assert agree(other.poses[np.argsort(order)], result, deviations=2.0)
 
 
@@ -227,13 +272,17 @@ def test_fixed_clouds_stay(problem: Problem) -> None:
     assert metrics.rotation_errors(result.poses, problem.truth).max() < 0.3
 
 
-OFF_CENTRE = np.array([3.0, -2.0, 4.0])  # three object sizes away: turns about the centre move this origin far
+# three object sizes away: turns about the centre move this origin far
+OFF_CENTRE = np.array([3.0, -2.0, 4.0])
 
 
 def test_a_tight_prior_beats_the_points(problem: Problem) -> None:
     away = problem.with_origin(1, OFF_CENTRE)
     wrong = (
-        joint.about(geometry.exp(np.array([[0.03, -0.02, 0.02, 0.01, 0.02, -0.01]])), away.truth[1, :3, 3])[0] @ away.truth[1]
+        geometry.about(
+            geometry.exp(np.array([[0.03, -0.02, 0.02, 0.01, 0.02, -0.01]])), away.truth[1, :3, 3]
+        )[0]
+        @ away.truth[1]
     )
     away.start[0] = away.truth[0]
     result = away.register(fixed=[0], priors=[PosePrior(1, wrong, 1e-6**2 * np.eye(6))])
@@ -243,9 +292,16 @@ def test_a_tight_prior_beats_the_points(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("variance", [1e6, np.inf], ids=["loose", "infinite"])
-def test_a_prior_that_knows_nothing_changes_nothing(problem: Problem, result: coframe.Registration, variance: float) -> None:
+def test_a_prior_that_knows_nothing_changes_nothing(
+    problem: Problem, result: coframe.Registration, variance: float
+) -> None:
     elsewhere = geometry.exp(np.array([0.3, 0.2, 0.1, 1.0, 2.0, 3.0]))
-    assert agree(problem.register_unchecked(priors=[PosePrior(1, elsewhere, np.diag(np.full(6, variance)))]).poses, result)
+    assert agree(
+        problem.register_unchecked(
+            priors=[PosePrior(1, elsewhere, np.diag(np.full(6, variance)))]
+        ).poses,
+        result,
+    )
 
 
 def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> None:
@@ -261,13 +317,19 @@ def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> No
 def test_one_known_place_is_kept(problem: Problem) -> None:
     away = problem.with_origin(1, OFF_CENTRE)
     prior = PosePrior(1, away.truth[1], np.diag([np.inf] * 3 + [1e-6**2] * 3))
-    np.testing.assert_allclose(away.register(priors=[prior]).poses[1, :3, 3], away.truth[1, :3, 3], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        away.register(priors=[prior]).poses[1, :3, 3], away.truth[1, :3, 3], rtol=0, atol=1e-5
+    )
 
 
 def test_translation_only_leaves_rotations_alone(problem: Problem) -> None:
-    shifted = replace(problem, start=disturbed(problem.truth, np.random.default_rng(0), degrees=0.0))
+    shifted = replace(
+        problem, start=disturbed(problem.truth, np.random.default_rng(0), degrees=0.0)
+    )
     result = shifted.register_unchecked(options=Options(motion="translation"))
-    np.testing.assert_allclose(geometry.rotation(result.poses), geometry.rotation(shifted.start), rtol=0, atol=4 * EPS)
+    np.testing.assert_allclose(
+        geometry.rotation(result.poses), geometry.rotation(shifted.start), rtol=0, atol=4 * EPS
+    )
     assert metrics.translation_errors(shifted.start, problem.truth).max() > 0.02
     assert metrics.translation_errors(result.poses, problem.truth).max() < 0.002
 
@@ -299,8 +361,13 @@ def test_constant_weights_change_nothing(problem: Problem, result: coframe.Regis
 def test_points_of_weight_zero_do_not_count(problem: Problem, result: coframe.Registration) -> None:
     rng = np.random.default_rng(7)
     clutter = [_uniform_about(c, 0.3, rng) for c in problem.clouds]
-    full = replace(problem, clouds=[np.concatenate(both) for both in zip(problem.clouds, clutter, strict=True)])
-    weights = [np.repeat([1.0, 0.0], [len(c), len(s)]) for c, s in zip(problem.clouds, clutter, strict=True)]
+    full = replace(
+        problem, clouds=[np.concatenate(both) for both in zip(problem.clouds, clutter, strict=True)]
+    )
+    weights = [
+        np.repeat([1.0, 0.0], [len(c), len(s)])
+        for c, s in zip(problem.clouds, clutter, strict=True)
+    ]
     other = full.register_unchecked(weights=weights)
     np.testing.assert_array_equal(other.poses, result.poses)
     np.testing.assert_array_equal(other.pose_covariance, result.pose_covariance)
@@ -314,7 +381,8 @@ def test_every_iteration_is_reported_in_user_units(problem: Problem) -> None:
     small = replace(problem, clouds=[100 * c for c in problem.clouds], start=problem.start.copy())
     small.start[:, :3, 3] *= 100
     result = small.register(options=Options(iterations=3, threads=1), on_iteration=seen.append)
-    assert len(seen) > result.iterations > 3  # all phases, and the history is that of the phases that won
+    # all phases, and the history is that of the phases that won
+    assert len(seen) > result.iterations > 3
     assert all(any(np.array_equal(a.poses, b.poses) for b in seen) for a in result.history)
     shift = geometry.translation(seen[-1].poses) - geometry.translation(result.poses)
     assert np.abs(shift).max() < 2  # 2 % of the size
@@ -338,8 +406,12 @@ class Recorder(Runner):
         return self.penalties[-1]
 
 
-def climbed(problem: Problem, level: Level, seed: int, deviation: float | None = None) -> np.ndarray:
-    """The penalised log-likelihood per point of each accepted iteration, and last that of the returned state."""
+def climbed(
+    problem: Problem, level: Level, seed: int, deviation: float | None = None
+) -> np.ndarray:
+    """The penalised log-likelihood per point of each accepted iteration, and last that of the
+    returned state.
+    """
     values: list[float] = []
     runner = Recorder(
         FLOOR,
@@ -347,17 +419,25 @@ def climbed(problem: Problem, level: Level, seed: int, deviation: float | None =
         on_iteration=lambda step: values.append(step.log_likelihood + runner.penalties[-1]),
     )
     with unchecked():
-        fit = runner.fit(Here([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation)
+        fit = runner.fit(
+            Here([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation
+        )
     points = fit.moments.points.sum()
     return np.array([*values, points * runner.value(fit)]) / points
 
 
 @pytest.mark.parametrize(
     ("level", "deviation"),
-    [(Level(1000, 3000, 40), None), (Level(60, 3000, 30, tolerance=0.0), None), (replace(FIRST, tolerance=0.0), 0.05)],
+    [
+        (Level(1000, 3000, 40), None),
+        (Level(60, 3000, 30, tolerance=0.0), None),
+        (replace(FIRST, tolerance=0.0), 0.05),
+    ],
     ids=["the last level", "a coarse one", "spheres"],
 )
-def test_bold_runs_never_lose_likelihood(problem: Problem, level: Level, deviation: float | None) -> None:
+def test_bold_runs_never_lose_likelihood(
+    problem: Problem, level: Level, deviation: float | None
+) -> None:
     values = climbed(problem, level, 0, deviation)
     assert np.diff(values).min() >= -loop.FALL
     assert values[-1] > values[0] + 0.1
@@ -365,4 +445,6 @@ def test_bold_runs_never_lose_likelihood(problem: Problem, level: Level, deviati
 
 def test_settled_runs_never_lose_likelihood(larger: Problem) -> None:
     for seed in range(6):
-        assert np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -loop.FALL
+        assert (
+            np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -loop.FALL
+        )

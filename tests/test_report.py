@@ -19,16 +19,18 @@ from scenes import views
 import coframe
 from coframe import geometry
 from coframe.data import simulate
-from coframe.result import plot
 from coframe.io import ply
-from coframe.result.colours import palette
-from coframe.report import charts, numbers, markup, page, run, scene
+from coframe.report import charts, markup, numbers, page, run, scene
 from coframe.report.run import Run
+from coframe.result import plot
+from coframe.result.colours import palette
 
 
 @pytest.fixture(scope="module")
 def simulated() -> simulate.Scene:
-    return simulate.scene(4, 600, degrees=60.0, noise_db=50.0, outliers=0.1, rng=np.random.default_rng(3))
+    return simulate.scene(
+        4, 600, degrees=60.0, noise_db=50.0, outliers=0.1, rng=np.random.default_rng(3)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,15 @@ def result(simulated: simulate.Scene) -> coframe.Registration:
 
 def parts(html: str) -> tuple[dict, bytes, str]:
     """Header, arrays and script, as a browser finds them."""
-    header = re.search(r'<script type="application/json" id="header">(.*?)</script>', html, re.S).group(1)
+    header = re.search(
+        r'<script type="application/json" id="header">(.*?)</script>', html, re.S
+    ).group(1)
     arrays = re.search(r'<script type="text/plain" id="arrays">(.*?)</script>', html, re.S).group(1)
-    return json.loads(header), base64.b64decode(arrays), re.search(r"<script>(.*?)</script>", html, re.S).group(1)
+    return (
+        json.loads(header),
+        base64.b64decode(arrays),
+        re.search(r"<script>(.*?)</script>", html, re.S).group(1),
+    )
 
 
 # ---- numbers
@@ -87,17 +95,27 @@ def test_groups_that_share_nothing_are_told_apart(result: coframe.Registration) 
 
 
 def test_warnings_of_the_start_come_first(result: coframe.Registration) -> None:
-    warned = dataclasses.replace(result, groups=((0, 1, 2), (3,)), warnings=("the clouds fall into 2 groups",))
+    warned = dataclasses.replace(
+        result, groups=((0, 1, 2), (3,)), warnings=("the clouds fall into 2 groups",)
+    )
     (found,) = numbers.notices(warned, np.eye(4), 0.0)
     assert found.message == "The clouds fall into 2 groups."
 
 
 def test_notices_put_the_worst_first(result: coframe.Registration) -> None:
     words = ["aligned", "weak", "failed", "aligned"]
-    worse = [dataclasses.replace(v, verdict=w, reason=w) for v, w in zip(result.verdicts, words, strict=True)]
+    worse = [
+        dataclasses.replace(v, verdict=w, reason=w)
+        for v, w in zip(result.verdicts, words, strict=True)
+    ]
     covariance = result.pose_covariance.copy()
     covariance[0] = np.inf
-    bad = dataclasses.replace(result, verdicts=tuple(worse), status=coframe.Status.ITERATION_LIMIT, pose_covariance=covariance)
+    bad = dataclasses.replace(
+        result,
+        verdicts=tuple(worse),
+        status=coframe.Status.ITERATION_LIMIT,
+        pose_covariance=covariance,
+    )
     found = numbers.notices(bad, np.ones((4, 4)), 0.5)
     assert [n.cloud for n in found] == ["cloud 2", "cloud 1", None, None, "cloud 0"]
     assert "iteration limit" in found[2].message
@@ -111,7 +129,8 @@ def test_a_common_motion_of_the_start_changes_nothing_shown(result: coframe.Regi
     start = np.array([geometry.exp(rng.normal(scale=0.1, size=6)) @ pose for pose in result.poses])
     motion = geometry.exp(np.array([1.0, -2.0, 0.5, 30.0, 10.0, -7.0]))
     a, b = (
-        scene.of(result, start=each, colours=None, rng=np.random.default_rng(1), points=400) for each in (start, motion @ start)
+        scene.of(result, start=each, colours=None, rng=np.random.default_rng(1), points=400)
+        for each in (start, motion @ start)
     )
     np.testing.assert_allclose(a.start, b.start, atol=1e-9)
     np.testing.assert_allclose(a.arrays["model"], b.arrays["model"], atol=1e-5)
@@ -138,7 +157,9 @@ def test_shares_keep_the_budget_and_are_even(sizes: list[int], budget: int) -> N
 
 
 @pytest.mark.parametrize("offset", [0.0, 5e6])
-def test_what_is_drawn_lies_where_the_clouds_lie(result: coframe.Registration, offset: float) -> None:
+def test_what_is_drawn_lies_where_the_clouds_lie(
+    result: coframe.Registration, offset: float
+) -> None:
     """Also in survey coordinates, of which single precision would lose all that matters."""
     away = np.eye(4)
     away[:3, 3] = offset
@@ -153,15 +174,21 @@ def test_what_is_drawn_lies_where_the_clouds_lie(result: coframe.Registration, o
     assert counts == [len(cloud) for cloud in result.clouds]
     cuts = np.cumsum(counts)[:-1]
     aligned = [cloud + offset for cloud in result.aligned()]
-    for pose, points, true in zip(drawn.arrays["poses"][-1], np.split(drawn.arrays["points"], cuts), aligned, strict=True):
+    for pose, points, true in zip(
+        drawn.arrays["poses"][-1], np.split(drawn.arrays["points"], cuts), aligned, strict=True
+    ):
         shown = points @ pose[:, :3].T + pose[:, 3] + origin
-        np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(true[:, 0]), atol=1e-6 + 1e-9 * offset)
+        np.testing.assert_allclose(
+            np.sort(shown[:, 0]), np.sort(true[:, 0]), atol=1e-6 + 1e-9 * offset
+        )
     roots = np.zeros((len(result.mixture), 3, 3))
     rows, columns = np.tril_indices(3)
     roots[:, rows, columns] = roots[:, columns, rows] = drawn.arrays["model"][-1, :, 3:]
     np.testing.assert_allclose(roots @ roots, result.mixture.covariances, atol=1e-5)
     np.testing.assert_allclose(
-        drawn.arrays["model"][-1, :, :3] + origin, result.mixture.means + offset, atol=1e-6 + 1e-9 * offset
+        drawn.arrays["model"][-1, :, :3] + origin,
+        result.mixture.means + offset,
+        atol=1e-6 + 1e-9 * offset,
     )
 
 
@@ -179,10 +206,18 @@ def test_frames_lead_from_the_start_to_the_result(result: coframe.Registration) 
     assert widths[0] > 1.2 * widths[-1]  # the model emerges
 
 
-def test_long_histories_and_many_clouds_are_thinned(result: coframe.Registration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_histories_and_many_clouds_are_thinned(
+    result: coframe.Registration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scene, "POSES", 40)
     monkeypatch.setattr(scene, "ELLIPSOIDS", 100)
-    drawn = scene.of(result, start=geometry.identity(4, 3), colours=None, rng=np.random.default_rng(0), points=100)
+    drawn = scene.of(
+        result,
+        start=geometry.identity(4, 3),
+        colours=None,
+        rng=np.random.default_rng(0),
+        points=100,
+    )
     assert (drawn.header["frames"][0], drawn.header["frames"][-1]) == ("start", "result")
     assert len(drawn.header["frames"]) == 11
     assert drawn.arrays["model"].shape == (2, 100, 9)
@@ -192,7 +227,10 @@ def test_long_histories_and_many_clouds_are_thinned(result: coframe.Registration
 def test_the_page_stops_growing_with_the_points(result: coframe.Registration) -> None:
     def times(n: int) -> coframe.Registration:
         fields = ("clouds", "labels", "outlier_probability")
-        return dataclasses.replace(result, **{f: tuple(np.concatenate([a] * n) for a in getattr(result, f)) for f in fields})
+        return dataclasses.replace(
+            result,
+            **{f: tuple(np.concatenate([a] * n) for a in getattr(result, f)) for f in fields},
+        )
 
     small, large = (len(page.html(times(n), points=2000)) for n in (2, 20))
     assert abs(small - large) < 2000
@@ -215,9 +253,15 @@ HOSTILE = [
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_names_stay_text(result: coframe.Registration, hostile: str) -> None:
-    verdicts = tuple(dataclasses.replace(v, verdict="failed", reason=hostile) for v in result.verdicts)
+    verdicts = tuple(
+        dataclasses.replace(v, verdict="failed", reason=hostile) for v in result.verdicts
+    )
     named = dataclasses.replace(result, names=(hostile, "b", "c", "d"), verdicts=verdicts)
-    html = page.html(named, points=100, run=Run(command=hostile, options={hostile: hostile}, versions={hostile: hostile}))
+    html = page.html(
+        named,
+        points=100,
+        run=Run(command=hostile, options={hostile: hostile}, versions={hostile: hostile}),
+    )
     html.encode("utf-8")
     header, _, _ = parts(html)
     assert header["names"][0] == markup.clean(hostile)
@@ -253,7 +297,12 @@ def test_ticks_are_few_round_and_inside(low: float, span: float, count: int) -> 
 
 
 def test_lengths_share_their_decimals() -> None:
-    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == ["113e-6", "97e-6", "107e-6", "unknown"]
+    assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == [
+        "113e-6",
+        "97e-6",
+        "107e-6",
+        "unknown",
+    ]
     assert markup.lengths([0.00739, 0.0123]) == ["0.00739", "0.01230"]
     assert markup.lengths([5.4e-6], 2) == ["5.4e-6"]
     assert markup.lengths([12345.6]) == ["12346"]
@@ -291,7 +340,9 @@ def test_a_notebook_shows_verdicts_and_a_figure(result: coframe.Registration) ->
 
 def test_clouds_of_the_plane_are_plotted_in_it() -> None:
     clouds = [np.random.default_rng(j).normal(size=(20, 2)) for j in range(2)]
-    assert {trace.type for trace in plot.figure(clouds, ["a", "b"], rng=np.random.default_rng(0)).data} == {"scattergl"}
+    assert {
+        trace.type for trace in plot.figure(clouds, ["a", "b"], rng=np.random.default_rng(0)).data
+    } == {"scattergl"}
 
 
 # ---- files and commands
@@ -299,7 +350,13 @@ def test_clouds_of_the_plane_are_plotted_in_it() -> None:
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     code = "from coframe.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
 
 
 def test_register_writes_a_report_that_can_be_made_again(tmp_path: Path) -> None:
@@ -327,7 +384,9 @@ def test_register_writes_a_report_that_can_be_made_again(tmp_path: Path) -> None
     assert written == {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json"}
 
 
-def test_a_result_without_its_run_has_a_report(result: coframe.Registration, tmp_path: Path) -> None:
+def test_a_result_without_its_run_has_a_report(
+    result: coframe.Registration, tmp_path: Path
+) -> None:
     assert command("report", str(result.save(tmp_path)), cwd=tmp_path).returncode == 0
     html = (tmp_path / "report.html").read_text()
     assert parts(html)[0]["frames"][0] == "iteration 1"
@@ -342,7 +401,13 @@ def test_a_folder_without_a_result_is_one_line(tmp_path: Path) -> None:
 
 
 def test_run_survives_its_file(tmp_path: Path, result: coframe.Registration) -> None:
-    before = Run("coframe register \udcff.ply", {"seed": 3, "threads": None}, {"coframe": "1"}, 2.5, result.poses)
+    before = Run(
+        "coframe register \udcff.ply",
+        {"seed": 3, "threads": None},
+        {"coframe": "1"},
+        2.5,
+        result.poses,
+    )
     before.save(tmp_path)
     after = run.load(tmp_path, result.poses.shape)
     np.testing.assert_array_equal(after.start, before.start)
@@ -350,7 +415,9 @@ def test_run_survives_its_file(tmp_path: Path, result: coframe.Registration) -> 
     assert run.load(tmp_path / "elsewhere", result.poses.shape) == Run(versions={})
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "coframe-run/1"}', '{"format": "other"}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"format": "coframe-run/1"}', '{"format": "other"}']
+)
 def test_a_broken_run_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(coframe.InputError, match=r"run\.json: expected a coframe-run/1 file"):
@@ -362,7 +429,12 @@ def test_colours_come_from_the_merged_file(tmp_path: Path, result: coframe.Regis
     assert page.stored_colours(tmp_path, result) is None
     vertices = ply.read(tmp_path / "merged.ply")
     shade = np.random.default_rng(0).integers(0, 256, (len(vertices), 3)).astype("u1")
-    columns = {"cloud": np.asarray(vertices["cloud"]), "red": shade[:, 0], "green": shade[:, 1], "blue": shade[:, 2]}
+    columns = {
+        "cloud": np.asarray(vertices["cloud"]),
+        "red": shade[:, 0],
+        "green": shade[:, 1],
+        "blue": shade[:, 2],
+    }
     ply.write(tmp_path / "merged.ply", result.merged(), **columns)
     colours = page.stored_colours(tmp_path, result)
     np.testing.assert_array_equal(np.concatenate(colours), shade)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The report in a real browser, headless Chromium driven by Playwright: it draws, answers, and fetches nothing.
+"""The report in a real browser, headless Chromium driven by Playwright: it draws, answers, and
+fetches nothing.
 
-Without Chromium these tests skip, unless COFRAME_BROWSER=required. COFRAME_CHROMIUM names another executable.
+Without Chromium these tests skip, unless COFRAME_BROWSER=required. COFRAME_CHROMIUM names another
+executable.
 """
 
 import dataclasses
@@ -30,9 +32,15 @@ REQUIRED = os.environ.get("COFRAME_BROWSER") == "required"
 SOFTWARE = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 QUIET = ["--no-sandbox", "--disable-background-networking"]
 DESKTOP = {"viewport": {"width": 900, "height": 520}}  # software draws every pixel here
-PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
+PHONE = {
+    "viewport": {"width": 360, "height": 740},
+    "is_mobile": True,
+    "has_touch": True,
+    "device_scale_factor": 2,
+}
 
-# Of a canvas: a number that changes with any pixel, the share of pixels unlike the corner, the corner's colour.
+# Of a canvas: a number that changes with any pixel, the share of pixels unlike the corner, the
+# corner's colour.
 LOOK = """async (id) => {
   const frame = () => new Promise(requestAnimationFrame);
   await frame(); await frame(); await frame();
@@ -102,15 +110,21 @@ Open = Callable[..., Opened]
 def open_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     contexts = []
 
-    def opened(result: coframe.Registration | Path, *, context: dict[str, Any] = DESKTOP, **options: Any) -> Opened:
+    def opened(
+        result: coframe.Registration | Path, *, context: dict[str, Any] = DESKTOP, **options: Any
+    ) -> Opened:
         new = tmp_path_factory.mktemp("report") / "report.html"
         path = result if isinstance(result, Path) else report.write(result, new, **options)
         contexts.append(browser.new_context(**context))
         found = Opened(contexts[-1].new_page(), [], [], [])
-        found.page.on("console", lambda message: found.messages.append(f"{message.type}: {message.text}"))
+        found.page.on(
+            "console", lambda message: found.messages.append(f"{message.type}: {message.text}")
+        )
         found.page.on("pageerror", lambda error: found.messages.append(str(error)))
         found.page.on("request", lambda request: found.requests.append(request.url))
-        found.page.on("dialog", lambda dialog: (found.dialogs.append(dialog.message), dialog.dismiss()))
+        found.page.on(
+            "dialog", lambda dialog: (found.dialogs.append(dialog.message), dialog.dismiss())
+        )
         found.page.goto(path.as_uri())
         return found
 
@@ -190,13 +204,21 @@ CONTROLS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None], tuple[st
     "own colours": (choose("#colour", "own"), choose("#colour", "cloud"), ("view", "section")),
     "size": (slide("#size", 1), slide("#size", 0), ("view", "section")),
     "position": (slide("#position", 0.3), slide("#position", 0), ("section",)),
-    "axis": (press("input[name=axis]:checked", "ArrowRight"), press("input[name=axis]:checked", "ArrowLeft"), ("section",)),
+    "axis": (
+        press("input[name=axis]:checked", "ArrowRight"),
+        press("input[name=axis]:checked", "ArrowLeft"),
+        ("section",),
+    ),
     "turn by mouse": (drag("#view"), click("#reset"), ("view",)),
     "turn by key": (press("#view", "ArrowLeft"), click("#reset"), ("view",)),
     "zoom by key": (press("#view", "+"), click("#reset"), ("view",)),
     "move the section": (drag("#section"), click("#reset"), ("section",)),
     "zoom the section": (press("#section", "-"), click("#reset"), ("section",)),
-    "chart": (lambda page: page.locator("#convergence .chart").first.click(), click("#after"), ("view", "section")),
+    "chart": (
+        lambda page: page.locator("#convergence .chart").first.click(),
+        click("#after"),
+        ("view", "section"),
+    ),
 }
 
 
@@ -247,8 +269,23 @@ def test_every_control_has_a_name_and_is_reached_by_keys(opened: Opened) -> None
     reached = set()
     for _ in range(40):
         opened.page.keyboard.press("Tab")
-        reached.add(opened.page.evaluate("document.activeElement.id || document.activeElement.name"))
-    wanted = {"before", "after", "play", "frame", "view", "reset", "points", "outliers", "model", "plane", "colour", "size"}
+        reached.add(
+            opened.page.evaluate("document.activeElement.id || document.activeElement.name")
+        )
+    wanted = {
+        "before",
+        "after",
+        "play",
+        "frame",
+        "view",
+        "reset",
+        "points",
+        "outliers",
+        "model",
+        "plane",
+        "colour",
+        "size",
+    }
     assert reached >= wanted | {"section", "axis", "position", "thickness", "all", "none"}
 
 
@@ -259,7 +296,8 @@ def test_it_stayed_silent_through_all_that(opened: Opened) -> None:
 
 def test_hostile_text_stays_text(open_page: Open, result: coframe.Registration) -> None:
     verdicts = tuple(
-        dataclasses.replace(v, verdict="failed", reason=text) for v, text in zip(result.verdicts, HOSTILE, strict=False)
+        dataclasses.replace(v, verdict="failed", reason=text)
+        for v, text in zip(result.verdicts, HOSTILE, strict=False)
     )
     bad = dataclasses.replace(result, names=tuple(HOSTILE[:4]), verdicts=verdicts)
     everywhere = {text: text for text in HOSTILE}
@@ -273,13 +311,26 @@ def test_hostile_text_stays_text(open_page: Open, result: coframe.Registration) 
     assert opened.page.locator("img, b[onmouseover], main script").count() == 0
 
 
-def test_a_hostile_file_name_stays_text_from_the_command_line_to_the_page(open_page: Open, tmp_path: Path) -> None:
+def test_a_hostile_file_name_stays_text_from_the_command_line_to_the_page(
+    open_page: Open, tmp_path: Path
+) -> None:
     """A real file of that name, read, registered and reported by the real command."""
     hostile = "<img src=x onerror=alert(1)>"
     scene = simulate.scene(2, 200, degrees=20.0, noise_db=50.0, rng=np.random.default_rng(1))
     for name, cloud in zip((hostile, "plain"), scene.clouds, strict=True):
         ply.write(tmp_path / f"{name}.ply", cloud)
-    command = [sys.executable, "-m", "coframe", "register", f"{hostile}.ply", "plain.ply", "-o", "out", "--components", "30"]
+    command = [
+        sys.executable,
+        "-m",
+        "coframe",
+        "register",
+        f"{hostile}.ply",
+        "plain.ply",
+        "-o",
+        "out",
+        "--components",
+        "30",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert hostile in done.stdout
@@ -291,21 +342,33 @@ def test_a_hostile_file_name_stays_text_from_the_command_line_to_the_page(open_p
     assert opened.page.locator("img").count() == 0
 
 
-def test_the_policy_stops_scripts_and_requests(open_page: Open, result: coframe.Registration) -> None:
+def test_the_policy_stops_scripts_and_requests(
+    open_page: Open, result: coframe.Registration
+) -> None:
     """Were a name ever to get through, it could still do nothing."""
     opened = open_page(result, points=500)
     blocked = []
     opened.page.on("requestfailed", lambda request: blocked.append((request.url, request.failure)))
-    opened.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=https://example.org/x onerror=alert(1)>')")
+    opened.page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=https://example.org/x"
+        " onerror=alert(1)>')"
+    )
     opened.page.wait_for_timeout(200)
     assert opened.dialogs == []
     assert blocked == [("https://example.org/x", "csp")]
 
 
 def test_a_phone_needs_no_sideways_scrolling(open_page: Open, result: coframe.Registration) -> None:
-    long = dataclasses.replace(result, names=("a" * 90, "scan of the north-western corner of the old hall, evening", "c", "d"))
+    long = dataclasses.replace(
+        result,
+        names=("a" * 90, "scan of the north-western corner of the old hall, evening", "c", "d"),
+    )
     weak = tuple(dataclasses.replace(v, verdict="weak") for v in result.verdicts)
-    opened = open_page(dataclasses.replace(long, verdicts=weak), context=PHONE, run=report.Run("coframe register " + "x" * 300))
+    opened = open_page(
+        dataclasses.replace(long, verdicts=weak),
+        context=PHONE,
+        run=report.Run("coframe register " + "x" * 300),
+    )
     assert opened.look()["drawn"] > 0.01
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     outside = """() => [...document.querySelectorAll("main :is(canvas, svg.chart, button, input, label)")].filter(
@@ -335,14 +398,20 @@ def test_clouds_of_the_plane(open_page: Open) -> None:
     assert opened.messages == []
 
 
-def test_many_clouds_make_a_picture_of_their_pairs(open_page: Open, result: coframe.Registration) -> None:
+def test_many_clouds_make_a_picture_of_their_pairs(
+    open_page: Open, result: coframe.Registration
+) -> None:
     which = [j % 4 for j in range(60)]
     take = {
         field: tuple(getattr(result, field)[j] for j in which)
         for field in ("clouds", "labels", "outlier_probability", "verdicts")
     }
     moments = dataclasses.replace(
-        result.moments, **{field: getattr(result.moments, field)[which] for field in ("mass", "first", "second", "points")}
+        result.moments,
+        **{
+            field: getattr(result.moments, field)[which]
+            for field in ("mass", "first", "second", "points")
+        },
     )
     many = dataclasses.replace(
         result,
@@ -354,15 +423,22 @@ def test_many_clouds_make_a_picture_of_their_pairs(open_page: Open, result: cofr
         history=(),
     )
     opened = open_page(many)
-    assert opened.page.evaluate("[...document.images].map((i) => [i.naturalWidth, i.naturalHeight])") == [[60, 60]] * 2
+    assert (
+        opened.page.evaluate("[...document.images].map((i) => [i.naturalWidth, i.naturalHeight])")
+        == [[60, 60]] * 2
+    )
     assert opened.page.locator(".chip").count() == 60
     assert opened.page.is_hidden("#frame")
     assert opened.messages == []
 
 
-def test_without_webgl_or_scripts_the_figures_remain(playwright: Any, result: coframe.Registration, tmp_path: Path) -> None:
+def test_without_webgl_or_scripts_the_figures_remain(
+    playwright: Any, result: coframe.Registration, tmp_path: Path
+) -> None:
     path = report.write(result, tmp_path / "report.html", points=500)
-    browser = playwright.chromium.launch(executable_path=executable(), args=[*QUIET, "--disable-3d-apis"])
+    browser = playwright.chromium.launch(
+        executable_path=executable(), args=[*QUIET, "--disable-3d-apis"]
+    )
     for options in ({}, {"java_script_enabled": False}):
         page = browser.new_context(**options).new_page()
         page.goto(path.as_uri())
@@ -377,11 +453,18 @@ def test_a_track_page_draws_its_map_and_names_stay_text(browser: Any, tmp_path: 
     """Four frames, of which the third has a hostile name and is lost."""
     rng = np.random.default_rng(0)
     cloud = rng.uniform(-1, 1, (900, 3)) * [1, 1, 0.2]
-    keyframes = tuple(Keyframe(i, Cloud.of(cloud), geometry.exp(np.array([0, 0.1 * i, 0, 0.2 * i, 0, 0]))) for i in (0, 1, 3))
+    keyframes = tuple(
+        Keyframe(i, Cloud.of(cloud), geometry.exp(np.array([0, 0.1 * i, 0, 0.2 * i, 0, 0])))
+        for i in (0, 1, 3)
+    )
     poses = np.stack([keyframe.pose for keyframe in keyframes])[[0, 1, 1, 2]]
     lost, explained = np.array([False, False, True, False]), np.array([1.0, 0.9, 0.0, 0.8])
-    tracked = Tracked(np.arange(4) / 30, poses, lost=lost, explained=explained, keyframes=keyframes, mixture=None)
-    path = report.track.write(tracked, ["a", "b", HOSTILE[0], "d"], tmp_path / "report.html", run=report.Run(HOSTILE[1]))
+    tracked = Tracked(
+        np.arange(4) / 30, poses, lost=lost, explained=explained, keyframes=keyframes, mixture=None
+    )
+    path = report.track.write(
+        tracked, ["a", "b", HOSTILE[0], "d"], tmp_path / "report.html", run=report.Run(HOSTILE[1])
+    )
     page = browser.new_context(**DESKTOP).new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
@@ -397,7 +480,8 @@ def test_a_track_page_draws_its_map_and_names_stay_text(browser: Any, tmp_path: 
     page.locator("#model").check()
     assert page.evaluate(LOOK, "view")["drawn"] > 0
     assert HOSTILE[0] in page.locator(".notices").inner_text()
-    assert page.locator("#path svg polyline").count() == 4  # two views, each with a gap where the frame is lost
+    # two views, each with a gap where the frame is lost
+    assert page.locator("#path svg polyline").count() == 4
     assert page.locator("#quality rect.band").count() == 1
     assert said == []
     assert asked == [path.as_uri()]

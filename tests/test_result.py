@@ -10,19 +10,22 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.data import simulate
+from coframe.em import estep
 from coframe.evaluate import metrics
-from coframe.paper import initial_means
+from coframe.paper import initial
 
 
 @pytest.fixture(scope="module")
 def scene() -> simulate.Scene:
-    return simulate.scene(3, 800, degrees=30.0, noise_db=40.0, outliers=0.2, rng=np.random.default_rng(0))
+    return simulate.scene(
+        3, 800, degrees=30.0, noise_db=40.0, outliers=0.2, rng=np.random.default_rng(0)
+    )
 
 
 @pytest.fixture(scope="module")
 def result(scene: simulate.Scene) -> coframe.Registration:
     rng = np.random.default_rng(2)
-    start = initial_means.on_sphere(scene.clouds, 480, rng)
+    start = initial.means_on_sphere(scene.clouds, 480, rng)
     return coframe.paper.batch(scene.clouds, start, gamma=0.1, iterations=60)
 
 
@@ -50,31 +53,45 @@ def test_the_variance_rule(result: coframe.Registration) -> None:
     assert [len(c) for c in result.cleaned()] == [k.sum() for k in result.inliers()]
 
 
-def test_labels_and_outlier_probability_are_those_of_the_posteriors(result: coframe.Registration) -> None:
-    for cloud, label, probability in zip(result.aligned(), result.labels, result.outlier_probability, strict=True):
-        alpha = coframe.estep.posteriors(cloud, result.mixture)
+def test_labels_and_outlier_probability_are_those_of_the_posteriors(
+    result: coframe.Registration,
+) -> None:
+    for cloud, label, probability in zip(
+        result.aligned(), result.labels, result.outlier_probability, strict=True
+    ):
+        alpha = estep.posteriors(cloud, result.mixture)
         np.testing.assert_allclose(probability, alpha[:, -1], atol=1e-8)
         chosen = np.where(label < 0, len(result.mixture), label)
         np.testing.assert_allclose(alpha[np.arange(len(alpha)), chosen], alpha.max(1), rtol=1e-6)
 
 
 def test_merged_is_all_points_in_the_common_frame(result: coframe.Registration) -> None:
-    expected = [c @ T[:3, :3].T + T[:3, 3] for c, T in zip(result.clouds, result.poses, strict=True)]
+    expected = [
+        c @ T[:3, :3].T + T[:3, 3] for c, T in zip(result.clouds, result.poses, strict=True)
+    ]
     np.testing.assert_allclose(result.merged(), np.concatenate(expected), atol=1e-12)
 
 
-def test_relative_to_changes_only_the_gauge(result: coframe.Registration, scene: simulate.Scene) -> None:
+def test_relative_to_changes_only_the_gauge(
+    result: coframe.Registration, scene: simulate.Scene
+) -> None:
     other = result.relative_to(1)
     np.testing.assert_allclose(other.poses[1], np.eye(4), atol=1e-12)
     np.testing.assert_allclose(
-        metrics.rotation_errors(other.poses, scene.poses), metrics.rotation_errors(result.poses, scene.poses), atol=1e-6
+        metrics.rotation_errors(other.poses, scene.poses),
+        metrics.rotation_errors(result.poses, scene.poses),
+        atol=1e-6,
     )
-    alpha = coframe.estep.posteriors(result.aligned()[0], result.mixture)
-    np.testing.assert_allclose(coframe.estep.posteriors(other.aligned()[0], other.mixture), alpha, atol=1e-7)
+    alpha = estep.posteriors(result.aligned()[0], result.mixture)
+    np.testing.assert_allclose(
+        estep.posteriors(other.aligned()[0], other.mixture), alpha, atol=1e-7
+    )
     pooled, moved = result.moments.pooled(), other.moments.pooled()
     np.testing.assert_allclose(
         moved.about + moved.first / moved.mass[:, None],
-        geometry.transform(geometry.inverse(result.poses[1]), pooled.about + pooled.first / pooled.mass[:, None]),
+        geometry.transform(
+            geometry.inverse(result.poses[1]), pooled.about + pooled.first / pooled.mass[:, None]
+        ),
         atol=1e-9,
     )
     np.testing.assert_allclose(np.trace(other.history[-1].poses[1]), 4)
@@ -82,14 +99,23 @@ def test_relative_to_changes_only_the_gauge(result: coframe.Registration, scene:
 
 def test_save_and_load(result: coframe.Registration, tmp_path: Path) -> None:
     back = coframe.load(result.save(tmp_path / "out"))
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"poses.json", "merged.ply", "model.ply", "state.npz"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "poses.json",
+        "merged.ply",
+        "model.ply",
+        "state.npz",
+    }
     for name in ("poses",):
         np.testing.assert_array_equal(getattr(back, name), getattr(result, name))
     for name in ("means", "covariances", "weights", "outlier_density"):
         np.testing.assert_array_equal(getattr(back.mixture, name), getattr(result.mixture, name))
     for name in ("about", "mass", "first", "second", "points"):
         np.testing.assert_array_equal(getattr(back.moments, name), getattr(result.moments, name))
-    assert (back.names, back.status, back.iterations) == (result.names, result.status, result.iterations)
+    assert (back.names, back.status, back.iterations) == (
+        result.names,
+        result.status,
+        result.iterations,
+    )
     for a, b in zip(back.history, result.history, strict=True):
         assert (a.number, a.log_likelihood, a.step) == (b.number, b.log_likelihood, b.step)
         np.testing.assert_array_equal(a.poses, b.poses)
@@ -106,12 +132,15 @@ def test_pose_file(result: coframe.Registration, tmp_path: Path) -> None:
     assert content["format"] == "coframe-poses/1"
     assert content["status"] == "iteration_limit"
     assert content["version"] == coframe.__version__
-    np.testing.assert_array_equal([c["pose"] for c in content["clouds"]], result.poses)  # full digits
+    # full digits
+    np.testing.assert_array_equal([c["pose"] for c in content["clouds"]], result.poses)
     assert [c["points"] for c in content["clouds"]] == [len(c) for c in result.clouds]
 
 
 @pytest.mark.parametrize("missing", ["state.npz", "merged.ply"])
-def test_load_says_what_is_missing(result: coframe.Registration, tmp_path: Path, missing: str) -> None:
+def test_load_says_what_is_missing(
+    result: coframe.Registration, tmp_path: Path, missing: str
+) -> None:
     (result.save(tmp_path) / missing).unlink()
     with pytest.raises(coframe.InputError, match=missing):
         coframe.load(tmp_path)

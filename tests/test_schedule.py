@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""The parts of the schedule: seeds, priors, averages, choices of points; and what a cloud says of its own noise."""
+"""The parts of the schedule: seeds, priors, averages, choices of points; and what a cloud says of
+its own noise.
+"""
 
 import numpy as np
 import pytest
 
 from coframe import geometry
-from coframe.align import level, schedule, denoise
-from coframe.data import simulate
-from coframe.evaluate import metrics
-from coframe.input.checks import Frames
-from coframe.em.estep import Cloud
-from coframe.align.level import OUTLIERS
+from coframe.align import denoise, level, schedule
 from coframe.compute.places import Here
+from coframe.data import simulate
+from coframe.em import seeding
+from coframe.em.estep import Cloud
+from coframe.em.seeding import OUTLIERS
+from coframe.evaluate import metrics
+from coframe.input.normalise import Frames
 from coframe.input.source import Loaded
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
@@ -33,7 +36,7 @@ def cells(count: int, K: int) -> np.ndarray:
 def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
     points = some_points(D)
     turn = geometry.random_rotation(np.random.default_rng(1), D) if turned else np.eye(D)
-    mixture = level.seeded(points, 3, 50, FLOOR, turn)
+    mixture = seeding.seeded(points, 3, 50, FLOOR, turn)
     K = len(mixture)
     assert 45 <= K <= 50
     count = cells(len(points), K)
@@ -51,41 +54,48 @@ def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
 def test_another_turn_gives_other_seeds(D: int) -> None:
     points = some_points(D)
     turns = [geometry.random_rotation(np.random.default_rng(seed), D) for seed in (1, 2, 2)]
-    a, b, c = (level.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
+    a, b, c = (seeding.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
     assert np.abs(np.sort(a, 0) - np.sort(b, 0)).max() > 0.01
     np.testing.assert_array_equal(b, c)
 
 
 def test_seeds_have_enough_points() -> None:
-    assert len(level.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3))) == 200 / level.LEAST_POINTS
+    assert (
+        len(seeding.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3)))
+        == 200 / seeding.LEAST_POINTS
+    )
 
 
 @each_dimension
 def test_rounded(D: int) -> None:
     A = np.random.default_rng(0).normal(size=(4, D, D))
     covariances, mass = A @ A.swapaxes(1, 2), np.array([0.0, 1.0, 100.0, 1e12])
-    rounded = level.rounded(covariances, 1.0, mass)
+    rounded = seeding.rounded(covariances, 1.0, mass)
     trace = np.trace(covariances, axis1=1, axis2=2)
     np.testing.assert_allclose(np.trace(rounded, axis1=1, axis2=2), trace)
     spheres = trace[:, None, None] / D * np.eye(D)
     np.testing.assert_allclose(rounded[0], spheres[0])  # no points of its own
     np.testing.assert_allclose(rounded[1], (spheres[1] + covariances[1]) / 2)
     np.testing.assert_allclose(rounded[3], covariances[3], rtol=1e-9)
-    np.testing.assert_allclose(level.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
-    np.testing.assert_allclose(level.rounded(covariances, 0.0, mass + 1), covariances)
+    np.testing.assert_allclose(seeding.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
+    np.testing.assert_allclose(seeding.rounded(covariances, 0.0, mass + 1), covariances)
 
 
 def test_priors_are_what_each_cloud_sees() -> None:
     mass = np.random.default_rng(0).uniform(0, 50, (4, 9))
     mass[0, 0] = 0
-    own, common = level.priors(mass), level.priors(mass, common=True)
+    own, common = seeding.priors(mass), seeding.priors(mass, common=True)
     for priors in (own, common):
         np.testing.assert_allclose(priors.sum(1), 1 - OUTLIERS)
         assert priors.min() > 0
     np.testing.assert_array_equal(common, np.tile(common[:1], (4, 1)))
     np.testing.assert_array_equal(np.argsort(own, 1), np.argsort(mass, 1))
-    np.testing.assert_allclose(own[0, 3] / own[0, 0], (mass[0, 3] + level.SMOOTHING) / level.SMOOTHING)
-    np.testing.assert_allclose(level.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(
+        own[0, 3] / own[0, 0], (mass[0, 3] + seeding.SMOOTHING) / seeding.SMOOTHING
+    )
+    np.testing.assert_allclose(
+        seeding.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9
+    )
 
 
 def random_poses(D: int, count: int, rng: np.random.Generator, size: float = 1.0) -> np.ndarray:
@@ -95,11 +105,18 @@ def random_poses(D: int, count: int, rng: np.random.Generator, size: float = 1.0
 @each_dimension
 def test_the_average_lies_in_the_middle(D: int) -> None:
     rng = np.random.default_rng(0)
-    poses, step = random_poses(D, 4, rng), 0.01 * rng.normal(size=(4, geometry.degrees_of_freedom(D)))
+    poses, step = (
+        random_poses(D, 4, rng),
+        0.01 * rng.normal(size=(4, geometry.degrees_of_freedom(D))),
+    )
     three = [geometry.exp(s * step) @ poses for s in (-1, 0, 1)]
-    np.testing.assert_allclose(schedule.averaged(three, False), poses, atol=1e-3 * np.abs(step).max())
     np.testing.assert_allclose(
-        metrics.relative(schedule.averaged(three, True)), metrics.relative(poses), atol=0.05 * np.abs(step).max()
+        schedule.averaged(three, False), poses, atol=1e-3 * np.abs(step).max()
+    )
+    np.testing.assert_allclose(
+        metrics.relative(schedule.averaged(three, True)),
+        metrics.relative(poses),
+        atol=0.05 * np.abs(step).max(),
     )
     still = [np.concatenate([poses[:1], p[1:]]) for p in three]
     np.testing.assert_allclose(schedule.averaged(still, False)[0], poses[0], atol=1e-15)
@@ -110,7 +127,8 @@ def test_the_average_does_not_see_the_gauge(D: int) -> None:
     rng = np.random.default_rng(0)
     poses = random_poses(D, 4, rng)
     moved = [random_poses(D, 1, rng, 0.5) @ poses for _ in range(3)]
-    np.testing.assert_allclose(schedule.averaged(moved, True), moved[0], atol=1e-12)  # in the gauge of the first
+    # in the gauge of the first
+    np.testing.assert_allclose(schedule.averaged(moved, True), moved[0], atol=1e-12)
     assert np.abs(schedule.averaged(moved, False) - moved[0]).max() > 0.1
 
 
@@ -177,7 +195,10 @@ def test_a_noisy_plane_becomes_flat() -> None:
     flat = denoise.flattened(points @ turn.T)[0] @ turn
     inner = np.abs(points[:, :2]).max(1) < 0.9
     assert flat[inner, 2].std() < noise / 3
-    slid = np.linalg.norm(flat - points, axis=1)[inner], np.linalg.norm((flat - points)[:, :2], axis=1)[inner]
+    slid = (
+        np.linalg.norm(flat - points, axis=1)[inner],
+        np.linalg.norm((flat - points)[:, :2], axis=1)[inner],
+    )
     assert np.sqrt((slid[1] ** 2).mean()) < 0.35 * np.sqrt((slid[0] ** 2).mean())
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Sequences: a camera in a simulated room is followed, its losses are said and mended, and runs are continued."""
+"""Sequences: a camera in a simulated room is followed, its losses are said and mended, and runs are
+continued.
+"""
 
 import json
 import os
@@ -17,12 +19,11 @@ from scenes import random_poses
 import coframe
 from coframe import InputError, TrackOptions, geometry
 from coframe.em import localise
-from coframe.io import depth, trajectory
-from coframe.io.depth import Intrinsics
 from coframe.em.estep import Cloud
-from coframe.io import ply
-from coframe.align.level import seeded
-from coframe.io import frames
+from coframe.em.seeding import seeded
+from coframe.evaluate import trajectory_errors
+from coframe.io import depth, frames, ply, trajectory
+from coframe.io.depth import Intrinsics
 from coframe.sequence import keyframes as backend
 from coframe.sequence import state
 from coframe.sequence.tracker import Tracker
@@ -34,11 +35,15 @@ FAST = TrackOptions(points=500, components=250, every=3, window=6, iterations=3)
 def render(pose, noise, rng):
     """The depth image of a room with boxes from a pose that looks along z, in units of 1/5000 m."""
     v, u = np.mgrid[0:120, 0:160]
-    d = np.stack([(u - CAMERA.cx) / CAMERA.fx, (v - CAMERA.cy) / CAMERA.fy, np.ones(u.shape)], -1) @ geometry.rotation(pose).T
+    d = (
+        np.stack([(u - CAMERA.cx) / CAMERA.fx, (v - CAMERA.cy) / CAMERA.fy, np.ones(u.shape)], -1)
+        @ geometry.rotation(pose).T
+    )
     o = geometry.translation(pose)
     best = np.full(u.shape, np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
-        for axis, sides in enumerate(([-1.6, 1.7], [-1.2, 0.9], [-1.5, 2.2])):  # the room, seen from inside
+        # the room, seen from inside
+        for axis, sides in enumerate(([-1.6, 1.7], [-1.2, 0.9], [-1.5, 2.2])):
             for side in sides:
                 s = (side - o[axis]) / d[..., axis]
                 best = np.where((s > 0) & (s < best), s, best)
@@ -46,7 +51,9 @@ def render(pose, noise, rng):
             a, b = (low - o) / d, (high - o) / d
             enter, leave = np.minimum(a, b).max(-1), np.maximum(a, b).min(-1)
             best = np.where((enter > 0) & (enter < leave) & (enter < best), enter, best)
-    return np.round(5000 * (best + rng.normal(scale=noise, size=best.shape) * best**2)).astype(np.uint16)
+    return np.round(5000 * (best + rng.normal(scale=noise, size=best.shape) * best**2)).astype(
+        np.uint16
+    )
 
 
 BOXES = [
@@ -80,7 +87,13 @@ def room(tmp_path_factory):
         Image.fromarray(render(pose, 0.001, rng)).save(folder / f"depth/{stamp:.6f}.png")
         lines.append(f"{stamp:.6f} depth/{stamp:.6f}.png")
     (folder / "depth.txt").write_text("\n".join(lines) + "\n")
-    camera = {"fx": CAMERA.fx, "fy": CAMERA.fy, "cx": CAMERA.cx, "cy": CAMERA.cy, "scale": CAMERA.scale}
+    camera = {
+        "fx": CAMERA.fx,
+        "fy": CAMERA.fy,
+        "cx": CAMERA.cx,
+        "cy": CAMERA.cy,
+        "scale": CAMERA.scale,
+    }
     (folder / "intrinsics.json").write_text(json.dumps(camera))
     return folder, trajectory.Trajectory(times, truth)
 
@@ -97,10 +110,14 @@ def tracked(source):
 
 def test_a_camera_is_followed_through_a_room(room, tracked):
     assert not tracked.lost.any()
-    assert trajectory.absolute_errors(tracked, room[1]).rmse < 0.01
+    assert trajectory_errors.absolute_errors(tracked, room[1]).rmse < 0.01
     np.testing.assert_array_equal(tracked.poses[0], np.eye(4))
-    made, kept = [0, 1, *range(2, 60, FAST.every)], [keyframe.index for keyframe in tracked.keyframes]
-    assert kept == [index for index in made if index in kept]  # on the way back, some look where others did
+    made, kept = (
+        [0, 1, *range(2, 60, FAST.every)],
+        [keyframe.index for keyframe in tracked.keyframes],
+    )
+    # on the way back, some look where others did
+    assert kept == [index for index in made if index in kept]
     assert kept[-FAST.window :] == made[-FAST.window :]
     assert len(kept) > len(made) / 2
     R = geometry.rotation(tracked.poses)
@@ -110,7 +127,9 @@ def test_a_camera_is_followed_through_a_room(room, tracked):
 
 
 def test_the_same_frames_give_the_same_bits_whatever_the_threads(source, tracked):
-    again = coframe.track(source, options=replace(FAST, threads=1), on_frame=lambda step: step.index == 15)
+    again = coframe.track(
+        source, options=replace(FAST, threads=1), on_frame=lambda step: step.index == 15
+    )
     assert len(again) == 16
     part = coframe.track(source, options=FAST, on_frame=lambda step: step.index == 15)
     np.testing.assert_array_equal(again.poses, part.poses)
@@ -119,8 +138,13 @@ def test_the_same_frames_give_the_same_bits_whatever_the_threads(source, tracked
 def test_units_do_not_matter(source, tracked):
     """Ten frames in millimetres, as clouds."""
     clouds = [source[i].points for i in range(10)]
-    metres, thousands = (coframe.track(frames.from_arrays([s * c for c in clouds]), options=FAST) for s in (1.0, 1000.0))
-    np.testing.assert_allclose(geometry.rotation(thousands.poses), geometry.rotation(metres.poses), atol=1e-6)
+    metres, thousands = (
+        coframe.track(frames.from_arrays([s * c for c in clouds]), options=FAST)
+        for s in (1.0, 1000.0)
+    )
+    np.testing.assert_allclose(
+        geometry.rotation(thousands.poses), geometry.rotation(metres.poses), atol=1e-6
+    )
     places = geometry.translation(thousands.poses) / 1000
     np.testing.assert_allclose(places, geometry.translation(metres.poses), atol=1e-6)
 
@@ -134,20 +158,31 @@ def test_blank_frames_are_lost_and_tracking_recovers(room, source):
     blank = range(10, 30)
 
     def change(i, frame):
-        return replace(frame, points=frame.points[:0], weights=frame.weights[:0]) if i in blank else frame
+        return (
+            replace(frame, points=frame.points[:0], weights=frame.weights[:0])
+            if i in blank
+            else frame
+        )
 
     result = coframe.track(edited(source, change), options=FAST)
     assert result.lost[list(blank)].all()
     assert not result.lost[:10].any()
     assert not result.lost[30:].any()
-    assert trajectory.absolute_errors(result.found(), room[1]).rmse < 0.02
+    assert trajectory_errors.absolute_errors(result.found(), room[1]).rmse < 0.02
 
 
 def test_a_jump_is_found_again(room, source):
-    """Thirty frames are missing. What the camera sees at first it has hardly seen before; then it comes back to its start."""
+    """Thirty frames are missing.
+
+    What the camera sees at first it has hardly seen before; then it comes back to its start.
+    """
     kept = [*range(20), *range(50, 60), *range(1, 9)]
     times = np.array([*range(20), *range(50, 68)]) / 30
-    part = frames.Frames(tuple(source.names[i] for i in kept), times, lambda i: replace(source[kept[i]], time=times[i]))
+    part = frames.Frames(
+        tuple(source.names[i] for i in kept),
+        times,
+        lambda i: replace(source[kept[i]], time=times[i]),
+    )
     said = []
     result = coframe.track(part, options=FAST, on_frame=lambda step: said.append(step.lost))
     assert not any(said[:20])
@@ -155,21 +190,29 @@ def test_a_jump_is_found_again(room, source):
     assert not said[-1]
     assert not result.lost.any()  # what comes before the camera was found is known afterwards
     truth = trajectory.Trajectory(times, room[1].poses[kept])
-    assert trajectory.absolute_errors(result, truth).rmse < 0.02
+    assert trajectory_errors.absolute_errors(result, truth).rmse < 0.02
 
 
 def test_frames_of_another_place_are_lost(source):
     rng = np.random.default_rng(0)
 
     def change(i, frame):
-        return replace(frame, points=rng.uniform(-1, 1, frame.points.shape) + 9.0) if i in (10, 11) else frame
+        return (
+            replace(frame, points=rng.uniform(-1, 1, frame.points.shape) + 9.0)
+            if i in (10, 11)
+            else frame
+        )
 
-    result = coframe.track(edited(source, change), options=FAST, on_frame=lambda step: step.index == 17)
+    result = coframe.track(
+        edited(source, change), options=FAST, on_frame=lambda step: step.index == 17
+    )
     assert np.flatnonzero(result.lost).tolist() == [10, 11]
 
 
 def test_another_room_is_a_part_of_its_own_and_lost(room, source):
-    """While the camera looks at what it has never seen, however well that hangs together, it is lost; then found again."""
+    """While the camera looks at what it has never seen, however well that hangs together, it is
+    lost; then found again.
+    """
     rng, away = (
         np.random.default_rng(1),
         path(60) @ geometry.pose(geometry.exp_rotation(np.array([0.0, np.pi, 0.0])), np.zeros(3)),
@@ -182,13 +225,15 @@ def test_another_room_is_a_part_of_its_own_and_lost(room, source):
         return replace(frame, points=seen, weights=np.ones(len(seen)))
 
     said = []
-    result = coframe.track(edited(source, change), options=FAST, on_frame=lambda step: said.append(step.lost))
+    result = coframe.track(
+        edited(source, change), options=FAST, on_frame=lambda step: said.append(step.lost)
+    )
     assert result.lost[20:34].all()
     assert not result.lost[:20].any()
     assert not result.lost[34:].any()
     assert all(said[20:36])  # what is known later was not known then
     assert not any(said[-10:])
-    assert trajectory.absolute_errors(result.found(), room[1]).rmse < 0.02
+    assert trajectory_errors.absolute_errors(result.found(), room[1]).rmse < 0.02
 
 
 def test_parts_that_met_in_the_wrong_place_are_parted_again(source):
@@ -200,11 +245,14 @@ def test_parts_that_met_in_the_wrong_place_are_parted_again(source):
     for i in range(24, 27):
         assert tracker.add(tracker.prepared(i, source[i])).lost
     assert tracker.part == 1
-    tracker._join(0, geometry.exp(np.array([0.0, 0.7, 0.0, 0.0, 0.0, -0.6])))  # and believed to be where it is not
+    # and believed to be where it is not
+    tracker._join(0, geometry.exp(np.array([0.0, 0.7, 0.0, 0.0, 0.0, -0.6])))
     assert tracker.main == tracker.part
     lost = [tracker.add(tracker.prepared(i, source[i])).lost for i in range(27, 36)]
     assert any(lost)
-    np.testing.assert_array_equal([keyframe.pose for keyframe in tracker.keyframes[: len(old)]], old)
+    np.testing.assert_array_equal(
+        [keyframe.pose for keyframe in tracker.keyframes[: len(old)]], old
+    )
 
 
 def test_a_jump_in_a_real_sequence_is_found_in_its_right_place(data):
@@ -212,20 +260,27 @@ def test_a_jump_in_a_real_sequence_is_found_in_its_right_place(data):
     tum = data("tum_freiburg1_desk")
     whole = frames.open_frames(tum, intrinsics="freiburg1")
     kept = [*range(100, 150), *range(180, 205)]
-    part = frames.Frames(tuple(whole.names[i] for i in kept), whole.times[kept], lambda i: whole[kept[i]])
+    part = frames.Frames(
+        tuple(whole.names[i] for i in kept), whole.times[kept], lambda i: whole[kept[i]]
+    )
     said = []
     result = coframe.track(part, on_frame=lambda step: said.append(step.lost))
     assert said[50]
     assert not said[-1]
     truth = trajectory.read_tum(tum / "groundtruth.txt")
     assert result.lost.sum() < 10
-    assert trajectory.absolute_errors(result.found(), truth).rmse < 0.03
+    assert trajectory_errors.absolute_errors(result.found(), truth).rmse < 0.03
 
 
 def test_a_state_with_lost_frames_goes_on_to_the_same_bits(tmp_path, source):
     """Frames that show nothing have no place and no key frame, in memory and in the file."""
     blank = edited(
-        source, lambda i, frame: replace(frame, points=frame.points[:0], weights=frame.weights[:0]) if i % 4 == 3 else frame
+        source,
+        lambda i, frame: (
+            replace(frame, points=frame.points[:0], weights=frame.weights[:0])
+            if i % 4 == 3
+            else frame
+        ),
     )
     one = Tracker(FAST)
     for i in range(12):
@@ -270,14 +325,18 @@ def test_a_step_of_the_front_end_leads_to_the_least_misfit(D):
     mixture = seeded(points, 1, 12, 1e-6, np.eye(D))
     target = localise.Target.of(mixture, (0.05, 0.0), 2.0)
     off = random_poses(rng, 1, D, degrees=2.0, shift=0.01)[0]
-    placed = localise.place(target, Cloud.of(geometry.transform(geometry.inverse(off), points)), np.eye(D + 1))
+    placed = localise.place(
+        target, Cloud.of(geometry.transform(geometry.inverse(off), points)), np.eye(D + 1)
+    )
     np.testing.assert_allclose(placed.pose, off, atol=2e-3)
     assert placed.explained > 0.8
     assert placed.steps <= localise.MOST_STEPS
 
 
 def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way():
-    poses = [geometry.pose(np.eye(3), np.array([x, 0.0, 0.0])) for x in (0, 1, 2, 3, 4, 3, 2, 1, 0.1)]
+    poses = [
+        geometry.pose(np.eye(3), np.array([x, 0.0, 0.0])) for x in (0, 1, 2, 3, 4, 3, 2, 1, 0.1)
+    ]
     keyframes = [backend.Keyframe(i, Cloud.of(np.eye(3)), pose) for i, pose in enumerate(poses)]
     assert backend.window(keyframes, poses[-1], 4, 1.0).tolist() == [0, 1, 7, 8]
     assert backend.window(keyframes[:3], poses[2], 4, 1.0).tolist() == [0, 1, 2]
@@ -289,10 +348,14 @@ def test_a_sensor_that_stays_leaves_few_key_frames(source):
     """The same ten frames again and again: memory follows what was seen, not the time."""
     order = [*range(10), *range(9, -1, -1)] * 4
     times = np.arange(len(order)) / 30
-    swing = frames.Frames(tuple(map(str, order)), times, lambda i: replace(source[order[i]], time=times[i]))
+    swing = frames.Frames(
+        tuple(map(str, order)), times, lambda i: replace(source[order[i]], time=times[i])
+    )
     options = replace(FAST, every=2, window=4, final=0)
     held = []
-    result = coframe.track(swing, options=options, on_frame=lambda step: held.append(step.keyframes))
+    result = coframe.track(
+        swing, options=options, on_frame=lambda step: held.append(step.keyframes)
+    )
     assert not result.lost.any()
     assert len(result.keyframes) < 16  # of 41
     assert max(held[40:]) <= held[39] + 1
@@ -300,14 +363,22 @@ def test_a_sensor_that_stays_leaves_few_key_frames(source):
 
 
 def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
-    """The first eleven frames of the sweep, in five groups, and a joint registration of three blocks in the end."""
-    options = coframe.PublishedOptions(downsampling=6, window=4, front_components=400, back_components=300, refinements=15)
+    """The first eleven frames of the sweep, in five groups, and a joint registration of three
+    blocks in the end.
+    """
+    options = coframe.PublishedOptions(
+        downsampling=6, window=4, front_components=400, back_components=300, refinements=15
+    )
     done = []
     part = frames.Frames(source.names[:11], source.times[:11], source.read)
-    path = coframe.track_published(part, options=replace(options, block=4), on_group=lambda *step: done.append(step))
+    path = coframe.track_published(
+        part, options=replace(options, block=4), on_group=lambda *step: done.append(step)
+    )
     assert done[-1] == (5, 5)
     rest = trajectory.Trajectory(path.times, np.tile(np.eye(4), (11, 1, 1)))
-    errors, unmoved = (trajectory.absolute_errors(each, room[1]).rmse for each in (path, rest))
+    errors, unmoved = (
+        trajectory_errors.absolute_errors(each, room[1]).rmse for each in (path, rest)
+    )
     assert errors < 0.5 * unmoved
     np.testing.assert_allclose(path.poses[0], np.eye(4), atol=1e-12)
     with pytest.raises(InputError, match="group: expected a whole number of at least 2"):
@@ -328,7 +399,10 @@ def test_frames_that_show_nothing_or_lie_in_the_plane():
     assert nothing.merged().shape == (0, 3)
     with pytest.raises(InputError, match="found none"):
         nothing.model()
-    with pytest.raises(InputError, match=r"frame 0: expected points in space, shape \(N, 3\), found shape \(300, 2\)"):
+    with pytest.raises(
+        InputError,
+        match=r"frame 0: expected points in space, shape \(N, 3\), found shape \(300, 2\)",
+    ):
         coframe.track(frames.from_arrays([np.random.default_rng(0).normal(size=(300, 2))]))
 
 
@@ -346,7 +420,7 @@ def test_the_command_writes_its_files(room, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "60 of 60 frames, 0 lost" in done.stdout
     found = trajectory.read_tum(tmp_path / "out/trajectory.txt")
-    assert trajectory.absolute_errors(found, room[1]).rmse < 0.02
+    assert trajectory_errors.absolute_errors(found, room[1]).rmse < 0.02
     assert {"x", "variance", "weight"} <= set(ply.read(tmp_path / "out/model.ply").dtype.names)
     assert "frame" in ply.read(tmp_path / "out/merged.ply").dtype.names
     told = json.loads((tmp_path / "out/track.json").read_text())
@@ -354,7 +428,9 @@ def test_the_command_writes_its_files(room, tmp_path):
     page = (tmp_path / "out/report.html").read_text()
     assert "report.html" in done.stdout
     assert "No frame of 60 was lost." in page
-    shown = run("track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", cwd=tmp_path)
+    shown = run(
+        "track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", cwd=tmp_path
+    )
     assert json.loads(shown.stdout) == {**told, "folder": "out", "files": [*FILES, "state.npz"]}
 
 
@@ -363,7 +439,9 @@ def test_an_interrupted_run_goes_on_to_the_same_result(room, tmp_path):
     assert (whole.returncode, whole.stdout) == (0, "")
     code = "import coframe.cli as cli; cli.track.CHECKPOINT = 1; cli.main()"
     command = [sys.executable, "-c", code, "track", str(room[0]), "-o", "part", *SMALL]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
     deadline = time.time() + 60
     while not (tmp_path / "part/state.npz").exists() and time.time() < deadline:
         time.sleep(0.01)
@@ -375,7 +453,9 @@ def test_an_interrupted_run_goes_on_to_the_same_result(room, tmp_path):
     assert 0 < len(trajectory.read_tum(tmp_path / "part/trajectory.txt")) < 60
     done = run("track", str(room[0]), "-o", "part", "--resume", cwd=tmp_path)
     assert done.returncode == 0
-    assert (tmp_path / "part/trajectory.txt").read_bytes() == (tmp_path / "whole/trajectory.txt").read_bytes()
+    assert (tmp_path / "part/trajectory.txt").read_bytes() == (
+        tmp_path / "whole/trajectory.txt"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(

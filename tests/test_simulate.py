@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The laws of simulated scenes: true poses are true, noise and outliers are what was asked, a scanner sees what it can see."""
+"""The laws of simulated scenes: true poses are true, noise and outliers are what was asked, a
+scanner sees what it can see.
+"""
 
 import itertools
 
@@ -9,8 +11,17 @@ from scipy.spatial import ConvexHull, cKDTree
 from scipy.spatial.distance import pdist
 
 from coframe.data import simulate
+from coframe.data.simulate import (
+    Scene,
+    Surface,
+    extent,
+    paper_views,
+    scan,
+    scene,
+    shape,
+    surface_of_mesh,
+)
 from coframe.geometry import angle, exp_rotation, random_rotation, rotation, transform
-from coframe.data.simulate import Scene, Surface, extent, paper_views, scan, scene, shape, surface_of_mesh
 
 CUBE = np.array(list(itertools.product([-1.0, 1.0], repeat=3)))
 CUBE_FACES = np.array(
@@ -50,7 +61,9 @@ def sphere(count: int, centre: list[float], radius: float, seed: int = 0) -> Sur
 
 
 def together(*surfaces: Surface) -> Surface:
-    return Surface(np.concatenate([s.points for s in surfaces]), np.concatenate([s.normals for s in surfaces]))
+    return Surface(
+        np.concatenate([s.points for s in surfaces]), np.concatenate([s.normals for s in surfaces])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +91,9 @@ def test_shape_has_the_size_and_the_number_of_points_asked(dimension: int, count
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_shape_is_closed(dense: dict[int, Surface], dimension: int) -> None:
-    """The divergence theorem: over a closed surface, n integrates to 0 and x n^T to its volume times I."""
+    """The divergence theorem: over a closed surface, n integrates to 0 and x n^T to its volume
+    times I.
+    """
     x, n = dense[dimension].points, dense[dimension].normals
     assert np.linalg.norm(n, axis=1) == pytest.approx(1)
     assert np.abs(n.mean(0)).max() < 4 / np.sqrt(len(x))
@@ -88,7 +103,9 @@ def test_shape_is_closed(dense: dict[int, Surface], dimension: int) -> None:
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_shape_is_as_dense_on_its_limbs_and_slopes_as_elsewhere(dense: dict[int, Surface], dimension: int) -> None:
+def test_shape_is_as_dense_on_its_limbs_and_slopes_as_elsewhere(
+    dense: dict[int, Surface], dimension: int
+) -> None:
     x, n = dense[dimension].points, dense[dimension].normals
     r = np.linalg.norm(x, axis=1)
     rise = (x * n).sum(1) / r
@@ -99,7 +116,9 @@ def test_shape_is_as_dense_on_its_limbs_and_slopes_as_elsewhere(dense: dict[int,
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_normals_are_at_right_angles_to_the_surface(dense: dict[int, Surface], dimension: int) -> None:
+def test_normals_are_at_right_angles_to_the_surface(
+    dense: dict[int, Surface], dimension: int
+) -> None:
     x, n = dense[dimension].points, dense[dimension].normals
     gap, neighbour = cKDTree(x).query(x, k=2)
     slope = np.abs(((x[neighbour[:, 1]] - x) * n).sum(1)) / gap[:, 1]
@@ -141,7 +160,9 @@ def test_mesh_points_are_uniform_in_area_and_normals_point_out() -> None:
     face = np.abs(box.normals).argmax(1)
     rows = np.arange(count)
     assert np.abs(box.normals[rows, face]) == pytest.approx(1)
-    assert np.sign(box.normals[rows, face]) * box.points[rows, face] == pytest.approx(sides[face] / 2)
+    assert np.sign(box.normals[rows, face]) * box.points[rows, face] == pytest.approx(
+        sides[face] / 2
+    )
     for k, area in enumerate([6.0, 3.0, 2.0]):
         for side in (-1, 1):
             on = (face == k) & (box.normals[rows, k] * side > 0)
@@ -163,7 +184,10 @@ def test_scan_of_a_ball_is_the_cap_that_faces_the_scanner() -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_a_ball_hides_the_ball_behind_it(offset: float) -> None:
-    front, behind = sphere(15_000, [0.0, 0.0, 3.0], 1.0), sphere(15_000, [0.0, 0.0, 0.0], 1.5, seed=1)
+    front, behind = (
+        sphere(15_000, [0.0, 0.0, 3.0], 1.0),
+        sphere(15_000, [0.0, 0.0, 0.0], 1.5, seed=1),
+    )
     both = together(front, behind)
     seen = scan(Surface(both.points + offset, both.normals), np.array([0.0, 0.0, 1.0]))[15_000:]
     across = np.linalg.norm(behind.points[:, :2], axis=1)
@@ -174,7 +198,9 @@ def test_a_ball_hides_the_ball_behind_it(offset: float) -> None:
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_a_plate_hides_the_plate_behind_it(dimension: int) -> None:
-    """Half a plate hovers at the height 0.3; seen at a slant, its shadow on the whole plate is 0.15 aside."""
+    """Half a plate hovers at the height 0.3; seen at a slant, its shadow on the whole plate is 0.15
+    aside.
+    """
     lower = generator().uniform(-1, 1, (40_000, dimension)) * ([1.0] * (dimension - 1) + [0.0])
     across, up = np.eye(dimension)[[0, -1]]
     upper = lower[lower[:, 0] > 0] + 0.3 * up
@@ -189,7 +215,9 @@ def test_a_plate_hides_the_plate_behind_it(dimension: int) -> None:
 # Scenes
 
 
-def test_true_poses_bring_all_clouds_onto_one_surface(dense: dict[int, Surface], around: Scene) -> None:
+def test_true_poses_bring_all_clouds_onto_one_surface(
+    dense: dict[int, Surface], around: Scene
+) -> None:
     spacing = distance(dense[3].points[:2000], dense[3].points[2000:]).max()
     for cloud, there in zip(around.clouds, moved(around), strict=True):
         assert distance(there, dense[3].points).max() < 1.5 * spacing < 0.05
@@ -202,7 +230,8 @@ def test_a_planar_scene_lies_on_the_curve(dense: dict[int, Surface]) -> None:
     for there in moved(flat):
         assert there.shape[1] == 2
         assert distance(there, dense[2].points).max() < 0.01
-    assert distance(dense[2].points, np.concatenate(moved(flat))).max() < 0.1  # the views leave no part out
+    # the views leave no part out
+    assert distance(dense[2].points, np.concatenate(moved(flat))).max() < 0.1
 
 
 def test_poses_are_rigid_and_within_the_motion_asked() -> None:
@@ -217,7 +246,9 @@ def test_poses_are_rigid_and_within_the_motion_asked() -> None:
 
 
 def test_seeds_reproduce_a_scene_and_different_seeds_differ() -> None:
-    first, again, other = (scene(2, 50, noise_db=20.0, outliers=0.2, rng=generator(seed)) for seed in (1, 1, 2))
+    first, again, other = (
+        scene(2, 50, noise_db=20.0, outliers=0.2, rng=generator(seed)) for seed in (1, 1, 2)
+    )
     assert all(map(np.array_equal, first.clouds, again.clouds))
     assert np.array_equal(first.poses, again.poses)
     assert not any(map(np.array_equal, first.clouds, other.clouds))
@@ -250,16 +281,30 @@ def test_neighbouring_views_overlap_in_part_and_opposite_ones_hardly(around: Sce
 
 def spoilt(kind: str, *, noise_db: float | None, outliers: float, seed: int = 3) -> Scene:
     if kind == "paper":
-        return paper_views(shape(6000, generator()).points, noise_db=noise_db, outliers=outliers, rng=generator(seed))
-    return scene(2, 1500, noise_db=noise_db, outliers=outliers, dimension=int(kind), rng=generator(seed))
+        return paper_views(
+            shape(6000, generator()).points,
+            noise_db=noise_db,
+            outliers=outliers,
+            rng=generator(seed),
+        )
+    return scene(
+        2, 1500, noise_db=noise_db, outliers=outliers, dimension=int(kind), rng=generator(seed)
+    )
 
 
-@pytest.mark.parametrize(("kind", "noise_db"), [("2", 20.0), ("3", 10.0), ("3", 25.0), ("paper", 10.0)])
+@pytest.mark.parametrize(
+    ("kind", "noise_db"), [("2", 20.0), ("3", 10.0), ("3", 25.0), ("paper", 10.0)]
+)
 def test_noise_and_outliers_are_what_was_asked(kind: str, noise_db: float) -> None:
-    clean, dirty = spoilt(kind, noise_db=None, outliers=0.0), spoilt(kind, noise_db=noise_db, outliers=0.3)
+    clean, dirty = (
+        spoilt(kind, noise_db=None, outliers=0.0),
+        spoilt(kind, noise_db=noise_db, outliers=0.3),
+    )
     assert not any(label.any() for label in clean.outliers)
     assert np.array_equal(clean.poses, dirty.poses)
-    for x, y, label, variance in zip(clean.clouds, dirty.clouds, dirty.outliers, dirty.noise_variances, strict=True):
+    for x, y, label, variance in zip(
+        clean.clouds, dirty.clouds, dirty.outliers, dirty.noise_variances, strict=True
+    ):
         assert label.sum() == round(0.3 * len(x)) == len(y) - len(x)
         noise = y[~label] - x
         assert 10 * np.log10(x.var(0).mean() / noise.var()) == pytest.approx(noise_db, abs=0.3)
@@ -272,7 +317,8 @@ def test_noise_and_outliers_are_what_was_asked(kind: str, noise_db: float) -> No
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     turn = 2 * np.pi / 5 * np.arange(5)
-    pentagon = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)[:, :dimension]  # balls around its corners are apart
+    # balls around its corners are apart
+    pentagon = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)[:, :dimension]
     strays = simulate._strays(pentagon, 10_000, generator())
     reach, corner = cKDTree(pentagon).query(strays)
     radius = simulate.OUTLIER_RADIUS * extent(pentagon)
@@ -296,18 +342,23 @@ def test_outliers_gather_around_no_more_than_five_points(monkeypatch: pytest.Mon
 def test_a_given_surface_is_scanned_in_its_own_frame_and_units() -> None:
     place, size = np.array([5e5, 4e6, 120.0]), 30.0
     cube = surface_of_mesh(place + size * CUBE, CUBE_FACES, 30_000, generator())
-    site = scene(4, 1000, degrees=270.0, motion_degrees=30.0, motion_shift=0.1, surface=cube, rng=generator())
+    site = scene(
+        4, 1000, degrees=270.0, motion_degrees=30.0, motion_shift=0.1, surface=cube, rng=generator()
+    )
     there = [(x - place) / size for x in moved(site)]
     for x, (axis, side) in zip(there, [(2, 1), (0, 1), (2, -1), (0, -1)], strict=True):
         assert x[:, axis] == pytest.approx(side, abs=1e-6)  # a cube shows one face to each view
         assert np.abs(x).max() < 1 + 1e-6
     for cloud in site.clouds:
-        assert np.linalg.norm(cloud.mean(0) - place) < 3 * size  # turned about the body, not about the far origin
+        # turned about the body, not about the far origin
+        assert np.linalg.norm(cloud.mean(0) - place) < 3 * size
 
 
 def test_shifts_are_measured_by_the_extent_of_the_surface() -> None:
     ball = sphere(10_000, [0.0, 0.0, 0.0], 500.0)
-    shifts = scene(8, 50, motion_degrees=0.0, motion_shift=0.1, surface=ball, rng=generator()).poses[:, :3, 3]
+    shifts = scene(
+        8, 50, motion_degrees=0.0, motion_shift=0.1, surface=ball, rng=generator()
+    ).poses[:, :3, 3]
     assert 50 < np.abs(shifts).max() <= 100
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from coframe import geometry
 from coframe.data import simulate
-from coframe.input import source
-from coframe.result import labels
-from coframe.result.labels import View
-from coframe.input.checks import Frames, Summary
-from coframe.io import ply
-from coframe.result import merged
 from coframe.em.mixture import Mixture
-from coframe.input.source import Loaded, Stored, order_statistics
+from coframe.input import source
+from coframe.input.normalise import Frames, Summary
+from coframe.input.quantiles import order_statistics
+from coframe.input.source import Loaded, Stored
+from coframe.io import ply
+from coframe.result import labels, merged
+from coframe.result.labels import View
 from coframe.start import features
 
 
@@ -30,7 +30,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def cloud() -> Loaded:
     rng = np.random.default_rng(0)
     points = simulate.shape(1001, rng).points
-    return Loaded(points, columns={"red": rng.integers(0, 256, 1001, np.uint8), "time": rng.random(1001)})
+    return Loaded(
+        points, columns={"red": rng.integers(0, 256, 1001, np.uint8), "time": rng.random(1001)}
+    )
 
 
 @pytest.fixture
@@ -42,16 +44,22 @@ numbers = st.floats(-10, 10) | st.sampled_from([0.0, 1.0, 5e-324, -1e300, 1e300]
 
 
 @given(st.lists(numbers, min_size=1, max_size=150), st.integers(1, 40))
-def test_order_statistics_of_blocks_are_those_of_the_sorted_whole(values: list[float], rows: int) -> None:
+def test_order_statistics_of_blocks_are_those_of_the_sorted_whole(
+    values: list[float], rows: int
+) -> None:
     table = np.array([values, values[::-1], np.abs(values)]).T
     ranks = [0, len(values) // 3, len(values) // 3, len(values) - 1]
-    found = order_statistics(lambda: (table[i : i + rows] for i in range(0, len(table), rows)), ranks)
+    found = order_statistics(
+        lambda: (table[i : i + rows] for i in range(0, len(table), rows)), ranks
+    )
     np.testing.assert_array_equal(found, np.sort(table, axis=0)[ranks])
 
 
 @pytest.mark.parametrize("count", [4, 5, 99, 100, 101, 1000, 1001])
 @pytest.mark.parametrize("D", [2, 3])
-def test_the_summary_of_a_file_has_the_bits_of_that_of_an_array(count: int, D: int, tmp_path: Path) -> None:
+def test_the_summary_of_a_file_has_the_bits_of_that_of_an_array(
+    count: int, D: int, tmp_path: Path
+) -> None:
     points = np.random.default_rng(count).normal(size=(count, D)) + 1e4
     points[::7] = points[0]
     loaded = Loaded(points)
@@ -70,7 +78,9 @@ def test_points_of_weight_zero_do_not_count() -> None:
     np.testing.assert_array_equal(summary.median, np.median(points[points[:, 0] > 0], axis=0))
 
 
-@pytest.mark.parametrize("rows", [np.array([1000, 3, 3, 64]), slice(None), slice(10, 90), slice(5, None, 70)])
+@pytest.mark.parametrize(
+    "rows", [np.array([1000, 3, 3, 64]), slice(None), slice(10, 90), slice(5, None, 70)]
+)
 def test_rows_of_a_file(rows: source.Rows, cloud: Loaded, stored: Stored) -> None:
     some, same = cloud.take(rows), stored.take(rows)
     np.testing.assert_array_equal(same.points, some.points)
@@ -79,9 +89,15 @@ def test_rows_of_a_file(rows: source.Rows, cloud: Loaded, stored: Stored) -> Non
         np.testing.assert_array_equal(same.columns[name], column)
 
 
-def test_a_file_is_thinned_as_an_array_is(cloud: Loaded, stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_thinned_as_an_array_is(
+    cloud: Loaded, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     summary = Summary.of(stored)
-    by_blocks = features.thinned(stored, summary, 0.1), features.reach(stored, summary), features.touched(stored, summary, 0.1)
+    by_blocks = (
+        features.thinned(stored, summary, 0.1),
+        features.reach(stored, summary),
+        features.touched(stored, summary, 0.1),
+    )
     monkeypatch.setattr(source, "ROWS", 10_000)
     np.testing.assert_array_equal(by_blocks[0], features.thinned(cloud, summary, 0.1))
     assert by_blocks[1:] == (features.reach(cloud, summary), features.touched(cloud, summary, 0.1))
@@ -91,10 +107,19 @@ def test_a_file_is_thinned_as_an_array_is(cloud: Loaded, stored: Stored, monkeyp
     np.testing.assert_allclose(by_blocks[0], means, atol=1e-15)
 
 
-def test_what_is_written_of_a_file_is_what_is_known_of_the_array(cloud: Loaded, stored: Stored, tmp_path: Path) -> None:
+def test_what_is_written_of_a_file_is_what_is_known_of_the_array(
+    cloud: Loaded, stored: Stored, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(1)
-    mixture = Mixture.spheres(rng.uniform(-0.5, 0.5, (20, 3)), np.full(20, 0.01), np.full(20, 0.045), 0.3)
-    view = View(Frames(np.array([[0.1, 0.0, -0.1]]), 2.0), geometry.exp(rng.normal(size=6) / 4), None, first=100)
+    mixture = Mixture.spheres(
+        rng.uniform(-0.5, 0.5, (20, 3)), np.full(20, 0.01), np.full(20, 0.045), 0.3
+    )
+    view = View(
+        Frames(np.array([[0.1, 0.0, -0.1]]), 2.0),
+        geometry.exp(rng.normal(size=6) / 4),
+        None,
+        first=100,
+    )
     row = merged.row_of([{name: column.dtype for name, column in cloud.columns.items()}], 3)
     pose = geometry.exp(rng.normal(size=6))
     target = labels.Target(merged.part(tmp_path, 7), row, 7, pose)
@@ -108,7 +133,9 @@ def test_what_is_written_of_a_file_is_what_is_known_of_the_array(cloud: Loaded, 
     vertices = ply.read(target.path)
     assert (vertices["cloud"] == 7).all()
     np.testing.assert_array_equal(vertices["component"], whole.labels)
-    np.testing.assert_array_equal(vertices["outlier_probability"], whole.outlier_probability.astype("f4"))
+    np.testing.assert_array_equal(
+        vertices["outlier_probability"], whole.outlier_probability.astype("f4")
+    )
     points = np.stack([vertices[axis] for axis in "xyz"], 1)
     np.testing.assert_allclose(points, geometry.transform(pose, cloud.points), atol=1e-15)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scenes import random_poses
 
 from coframe import InputError, geometry
+from coframe.evaluate import trajectory_errors
 from coframe.io import trajectory
 from coframe.io.trajectory import Trajectory
 
@@ -29,7 +30,11 @@ def path(seed=0, count=60, rate=30.0, start=100.0):
 def disturbed(truth, seed=1, rate=2):
     """Every other pose of the path, in another frame, a little late and a little wrong."""
     rng = np.random.default_rng(seed)
-    poses = random_poses(rng, 1, 3)[0] @ truth.poses @ random_poses(rng, len(truth), 3, degrees=2.0, shift=0.01)
+    poses = (
+        random_poses(rng, 1, 3)[0]
+        @ truth.poses
+        @ random_poses(rng, len(truth), 3, degrees=2.0, shift=0.01)
+    )
     return Trajectory(truth.times[::rate] + 0.003, poses[::rate])
 
 
@@ -44,10 +49,12 @@ def test_absolute_errors_are_those_of_evo():
     other.align(reference)
     ape = metrics.APE(metrics.PoseRelation.translation_part)
     ape.process_data((reference, other))
-    ours = trajectory.absolute_errors(estimate, truth)
+    ours = trajectory_errors.absolute_errors(estimate, truth)
     np.testing.assert_allclose(ours.values, ape.error, atol=1e-9)
     for name in ("rmse", "mean", "median"):
-        assert getattr(ours, name) == pytest.approx(ape.get_statistic(metrics.StatisticsType[name]), rel=1e-9)
+        assert getattr(ours, name) == pytest.approx(
+            ape.get_statistic(metrics.StatisticsType[name]), rel=1e-9
+        )
     assert ours.largest == pytest.approx(ape.get_statistic(metrics.StatisticsType.max), rel=1e-9)
 
 
@@ -56,8 +63,11 @@ def test_relative_errors_are_those_of_evo(frames):
     truth = path()
     estimate = disturbed(truth)
     pair = sync.associate_trajectories(as_evo(truth), as_evo(estimate), max_diff=0.02)
-    shift, turn = trajectory.relative_errors(estimate, truth, frames=frames)
-    relations = (metrics.PoseRelation.translation_part, shift), (metrics.PoseRelation.rotation_angle_deg, turn)
+    shift, turn = trajectory_errors.relative_errors(estimate, truth, frames=frames)
+    relations = (
+        (metrics.PoseRelation.translation_part, shift),
+        (metrics.PoseRelation.rotation_angle_deg, turn),
+    )
     for relation, ours in relations:
         rpe = metrics.RPE(relation, delta=frames, delta_unit=metrics.Unit.frames, all_pairs=True)
         rpe.process_data(pair)
@@ -66,9 +76,13 @@ def test_relative_errors_are_those_of_evo(frames):
 
 def test_relative_errors_over_seconds_see_a_constant_drift():
     truth = path(rate=20.0)
-    drift = geometry.pose(np.tile(np.eye(3), (len(truth), 1, 1)), np.outer(truth.times, [0.01, 0, 0]))
+    drift = geometry.pose(
+        np.tile(np.eye(3), (len(truth), 1, 1)), np.outer(truth.times, [0.01, 0, 0])
+    )
     straight = Trajectory(truth.times, geometry.identity(len(truth), 3))
-    shift, turn = trajectory.relative_errors(Trajectory(truth.times, drift), straight, seconds=0.5, tolerance=0.03)
+    shift, turn = trajectory_errors.relative_errors(
+        Trajectory(truth.times, drift), straight, seconds=0.5, tolerance=0.03
+    )
     assert 0.9 * 0.005 < shift.rmse < 1.1 * 0.005
     assert turn.largest < 1e-6
 
@@ -77,9 +91,11 @@ def test_errors_know_no_frame():
     truth = path()
     rng = np.random.default_rng(0)
     moved = truth.moved(random_poses(rng, 1, 3)[0])
-    assert trajectory.absolute_errors(moved, truth).largest < 1e-12
-    assert trajectory.relative_errors(moved, truth)[0].largest < 1e-12
-    np.testing.assert_allclose(trajectory.aligned(moved, truth).poses, truth.poses, atol=1e-9)
+    assert trajectory_errors.absolute_errors(moved, truth).largest < 1e-12
+    assert trajectory_errors.relative_errors(moved, truth)[0].largest < 1e-12
+    np.testing.assert_allclose(
+        trajectory_errors.aligned(moved, truth).poses, truth.poses, atol=1e-9
+    )
 
 
 @given(
@@ -90,18 +106,24 @@ def test_errors_know_no_frame():
 def test_association_pairs_each_time_once_and_nearest_first(first, second, tolerance):
     """As in the script of Sturm et al.: all pairs by difference, taken while both are free."""
     first, second = np.array(first, float), np.array(second, float)
-    # The window is a sum and the difference a difference: pairs within rounding of the tolerance may go either way.
+    # The window is a sum and the difference a difference: pairs within rounding of the tolerance
+    # may go either way.
     edge = [abs(abs(a - b) - tolerance) for a in first for b in second]
     if edge and min(edge) < 1e-12:
         return
-    pairs = sorted((abs(a - b), i, j) for i, a in enumerate(first) for j, b in enumerate(second) if abs(a - b) <= tolerance)
+    pairs = sorted(
+        (abs(a - b), i, j)
+        for i, a in enumerate(first)
+        for j, b in enumerate(second)
+        if abs(a - b) <= tolerance
+    )
     expected, used_i, used_j = [], set(), set()
     for _, i, j in pairs:
         if i not in used_i and j not in used_j:
             used_i.add(i)
             used_j.add(j)
             expected.append((i, j))
-    i, j = trajectory.associate(first, second, tolerance)
+    i, j = trajectory_errors.associate(first, second, tolerance)
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == sorted(expected)
 
 
@@ -120,8 +142,15 @@ def test_interpolation_keeps_the_poses_and_halves_the_way():
 def test_tum_files_go_round_and_evo_reads_them(tmp_path):
     t = path(start=1305031453.0)
     trajectory.write_tum(tmp_path / "t.txt", t, ["made by a test"])
-    back, evo = trajectory.read_tum(tmp_path / "t.txt"), file_interface.read_tum_trajectory_file(tmp_path / "t.txt")
-    assert (tmp_path / "t.txt").read_text().startswith("# made by a test\n# timestamp tx ty tz qx qy qz qw\n")
+    back, evo = (
+        trajectory.read_tum(tmp_path / "t.txt"),
+        file_interface.read_tum_trajectory_file(tmp_path / "t.txt"),
+    )
+    assert (
+        (tmp_path / "t.txt")
+        .read_text()
+        .startswith("# made by a test\n# timestamp tx ty tz qx qy qz qw\n")
+    )
     np.testing.assert_allclose(back.times, t.times, atol=1e-6)
     np.testing.assert_allclose(back.poses, t.poses, atol=1e-8)
     np.testing.assert_allclose(np.array(evo.poses_se3), back.poses, atol=1e-12)
@@ -134,8 +163,12 @@ def test_kitti_files_go_round_and_evo_reads_them(tmp_path):
     trajectory.write_kitti(tmp_path / "t.txt", t)
     evo = file_interface.read_kitti_poses_file(tmp_path / "t.txt")
     np.testing.assert_allclose(np.array(evo.poses_se3), t.poses, atol=1e-8)
-    np.testing.assert_allclose(trajectory.read_kitti(tmp_path / "t.txt", t.times).poses, t.poses, atol=1e-8)
-    np.testing.assert_array_equal(trajectory.read_kitti(tmp_path / "t.txt").times, np.arange(len(t)))
+    np.testing.assert_allclose(
+        trajectory.read_kitti(tmp_path / "t.txt", t.times).poses, t.poses, atol=1e-8
+    )
+    np.testing.assert_array_equal(
+        trajectory.read_kitti(tmp_path / "t.txt").times, np.arange(len(t))
+    )
     with pytest.raises(InputError, match="expected 60, one for each pose"):
         trajectory.read_kitti(tmp_path / "t.txt", t.times[1:])
 
@@ -161,19 +194,20 @@ def test_absent_files_and_trajectories_apart_are_refused(tmp_path):
     with pytest.raises(InputError, match="found nothing"):
         trajectory.read_tum(tmp_path / "absent.txt")
     with pytest.raises(InputError, match="at least 3 poses within"):
-        trajectory.absolute_errors(path(start=0.0), path(start=500.0))
+        trajectory_errors.absolute_errors(path(start=0.0), path(start=500.0))
     (tmp_path / "k.txt").write_text("2 0 0 0 0 1 0 0 0 0 1 0\n")
     with pytest.raises(InputError, match="no rotation"):
         trajectory.read_kitti(tmp_path / "k.txt")
     with pytest.raises(InputError, match="at least two poses"):
         Trajectory(np.zeros(1), geometry.identity(1, 3)).at(np.zeros(1))
     with pytest.raises(InputError, match="found both"):
-        trajectory.relative_errors(path(), path(), frames=1, seconds=1.0)
+        trajectory_errors.relative_errors(path(), path(), frames=1, seconds=1.0)
     with pytest.raises(InputError, match="fits into"):
-        trajectory.relative_errors(path(), path(), frames=100)
+        trajectory_errors.relative_errors(path(), path(), frames=100)
 
 
 def test_the_ground_truth_of_tum_is_read(data):
     truth = trajectory.read_tum(data("tum_freiburg1_desk") / "groundtruth.txt")
     assert len(truth) == 2335
-    assert 9 < truth.length < 13  # the sequence's page says 9.263 m, of which the markers' jitter is no part
+    # the sequence's page says 9.263 m, of which the markers' jitter is no part
+    assert 9 < truth.length < 13

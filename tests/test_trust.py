@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Numerical trust: whatever comes in, what goes out is a number, or one clear sentence says why not."""
+"""Numerical trust: whatever comes in, what goes out is a number, or one clear sentence says why
+not.
+"""
 
 import sys
 from pathlib import Path
@@ -8,23 +10,26 @@ import numpy as np
 import pytest
 
 import coframe
-from coframe import InputError, Options, geometry
-from coframe.data import simulate
-from coframe import paper
-from coframe.input.checks import Frames
-from coframe.em.estep import Cloud
+from coframe import InputError, Options, geometry, paper
 from coframe.align.level import Level, Runner, Step
 from coframe.compute.places import Here
+from coframe.data import simulate
+from coframe.em.estep import Cloud, Sweep
+from coframe.input.normalise import Frames
 from coframe.io import frames
 from coframe.sequence.tracker import TrackOptions
-from coframe.em.sweeps import Sweep
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.problems import sound
 
 QUICK = Options(components=10, points=100, iterations=2, start="identity", threads=1)
 rng = np.random.default_rng(0)
-A, B = (cloud[:100] for cloud in simulate.scene(views=2, points=120, degrees=30.0, rng=np.random.default_rng(0)).clouds)
+A, B = (
+    cloud[:100]
+    for cloud in simulate.scene(
+        views=2, points=120, degrees=30.0, rng=np.random.default_rng(0)
+    ).clouds
+)
 U = rng.uniform(size=(100, 2))
 PLANE = np.c_[U, np.zeros(100)]
 GRID = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0)), -1).reshape(-1, 2)
@@ -85,17 +90,24 @@ def test_degenerate_clouds_end_in_a_verdict(name: str) -> None:
     result = coframe.register(clouds, options=QUICK)
     sound(result)
     if name == "sizes of one and 900,000":
-        with pytest.raises(InputError, match="expected clouds within"):  # seen from the small cloud, the scene has no place
+        # seen from the small cloud, the scene has no place
+        with pytest.raises(InputError, match="expected clouds within"):
             coframe.extend(result, clouds[0], options=QUICK)
     else:
         sound(coframe.extend(result, clouds[0], options=QUICK))
 
 
-@pytest.mark.parametrize("name", ["planes", "one point many times", "no overlap", "four points", "a glitch", "in the plane"])
+@pytest.mark.parametrize(
+    "name",
+    ["planes", "one point many times", "no overlap", "four points", "a glitch", "in the plane"],
+)
 def test_degenerate_clouds_end_in_a_verdict_from_nothing(name: str) -> None:
-    result = coframe.register(DEGENERATE[name], options=Options(components=10, points=100, iterations=2, threads=1))
+    result = coframe.register(
+        DEGENERATE[name], options=Options(components=10, points=100, iterations=2, threads=1)
+    )
     sound(result)
-    assert all(verdict.verdict != "aligned" for verdict in result.verdicts)  # nothing holds these clouds together
+    # nothing holds these clouds together
+    assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -133,7 +145,9 @@ def test_a_glitch_changes_nothing() -> None:
 def test_only_ratios_of_weights_count(factor: float) -> None:
     weights = [np.linspace(0.5, 1.0, 100) * factor, np.ones(100) * factor]
     result = coframe.register([A, B], options=QUICK, weights=weights)
-    reference = coframe.register([A, B], options=QUICK, weights=[np.linspace(0.5, 1.0, 100), np.ones(100)])
+    reference = coframe.register(
+        [A, B], options=QUICK, weights=[np.linspace(0.5, 1.0, 100), np.ones(100)]
+    )
     np.testing.assert_allclose(result.poses, reference.poses, atol=1e-6)
 
 
@@ -150,16 +164,30 @@ def test_clouds_that_may_not_move_stay(fixed: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["planes", "most points in one place", "large", "as large as can be", "heavy tails", "no overlap"]
+    "name",
+    [
+        "planes",
+        "most points in one place",
+        "large",
+        "as large as can be",
+        "heavy tails",
+        "no overlap",
+    ],
 )
 def test_the_papers_methods_on_degenerate_clouds(name: str) -> None:
     clouds = DEGENERATE[name]
     means = np.asarray(clouds[0], float)[:8]
     sound(paper.batch(clouds, means, iterations=4, threads=1))
-    sound(paper.incremental(clouds, means, np.random.default_rng(0), first_iterations=3, refinements=2, threads=1))
+    sound(
+        paper.incremental(
+            clouds, means, np.random.default_rng(0), first_iterations=3, refinements=2, threads=1
+        )
+    )
 
 
-@pytest.mark.parametrize(("argument", "value"), [("variances", -1.0), ("poses", np.zeros((2, 4, 4)))])
+@pytest.mark.parametrize(
+    ("argument", "value"), [("variances", -1.0), ("poses", np.zeros((2, 4, 4)))]
+)
 def test_the_papers_methods_check_their_start(argument: str, value: object) -> None:
     with pytest.raises(InputError, match=argument):
         paper.batch([A, B], A[:8], **{argument: value})  # type: ignore[arg-type]
@@ -167,7 +195,13 @@ def test_the_papers_methods_check_their_start(argument: str, value: object) -> N
 
 @pytest.mark.parametrize(
     "frame",
-    [np.zeros((300, 3)), np.ones((300, 3)) * 1e200, np.full((300, 3), np.nan), np.zeros((0, 3)), np.tile(LINE, (3, 1)) * 1e-40],
+    [
+        np.zeros((300, 3)),
+        np.ones((300, 3)) * 1e200,
+        np.full((300, 3), np.nan),
+        np.zeros((0, 3)),
+        np.tile(LINE, (3, 1)) * 1e-40,
+    ],
 )
 def test_frames_that_show_nothing_are_lost(frame: np.ndarray) -> None:
     good = np.tile(A, (3, 1)) + 1e-3 * rng.normal(size=(300, 3))
@@ -182,40 +216,62 @@ def test_a_result_of_degenerate_clouds_is_saved_and_reported(tmp_path: Path) -> 
     result.save(tmp_path)
     sound(coframe.load(tmp_path))
     coframe.report.write(result, tmp_path / "report.html")
-    assert "NaN" not in (tmp_path / "report.html").read_text().split("</style>")[-1].split("plotly")[0]
+    assert (
+        "NaN" not in (tmp_path / "report.html").read_text().split("</style>")[-1].split("plotly")[0]
+    )
 
 
 @pytest.mark.parametrize("change", ["scaled", "shifted"])
 def test_units_and_origins_do_not_matter_from_nothing(change: str) -> None:
-    """A start from nothing and all that follows: relative poses in mm and in UTM coordinates are those in metres."""
+    """A start from nothing and all that follows: relative poses in mm and in UTM coordinates are
+    those in metres.
+    """
     scene = simulate.scene(views=3, points=600, degrees=40.0, rng=np.random.default_rng(2))
     turns = np.random.default_rng(5)
-    poses = [geometry.pose(geometry.random_rotation(turns, 3), turns.normal(size=3)) for _ in scene.clouds]
+    poses = [
+        geometry.pose(geometry.random_rotation(turns, 3), turns.normal(size=3))
+        for _ in scene.clouds
+    ]
     clouds = [geometry.transform(T, cloud) for T, cloud in zip(poses, scene.clouds, strict=True)]
     options = Options(components=100, points=600, iterations=6, threads=1)
     one = coframe.register(clouds, options=options).relative_to(0)
     assert one.start == "matched"
     if change == "scaled":
-        other = coframe.register([1000 * cloud for cloud in clouds], options=options).relative_to(0).poses.copy()
+        other = (
+            coframe.register([1000 * cloud for cloud in clouds], options=options)
+            .relative_to(0)
+            .poses.copy()
+        )
         other[:, :3, 3] /= 1000
         bound = 1e-9
     else:
         utm = np.array([4.5e5, 5.4e6, 300.0])
-        other = coframe.register([cloud + utm for cloud in clouds], options=options).relative_to(0).poses.copy()
+        other = (
+            coframe.register([cloud + utm for cloud in clouds], options=options)
+            .relative_to(0)
+            .poses.copy()
+        )
         other[:, :3, 3] += other[:, :3, :3] @ utm - utm
-        bound = 20 * float(np.spacing(utm.max()))  # a rounding of every coordinate, carried through the matching and the fit
+        # a rounding of every coordinate, carried through the matching and the fit
+        bound = 20 * float(np.spacing(utm.max()))
     np.testing.assert_allclose(other, one.poses, atol=bound)
 
 
 def test_single_precision_is_within_its_stated_error() -> None:
-    """Sweep(dtype=float32): masses to 5e-6 of the largest, a pose step to 1e-8 of the extent. See docs/reliability.md."""
+    """Sweep(dtype=float32): masses to 5e-6 of the largest, a pose step to 1e-8 of the extent.
+
+    See docs/reliability.md.
+    """
     scene = simulate.scene(views=3, points=1000, degrees=40.0, rng=np.random.default_rng(2))
     fitted = Frames.of(scene.clouds)
     clouds = [Cloud.of(cloud) for cloud in fitted.enter(scene.clouds)]
     start = fitted.enter_poses(scene.poses, np.zeros(3))
-    fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(Here(clouds), start, Level(200, 1000, 5))
+    fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(
+        Here(clouds), start, Level(200, 1000, 5)
+    )
     (double, value), (single, other) = (
-        Sweep(clouds, threads=1, dtype=dtype).moments(fit.poses, fit.mixture, full=True) for dtype in (np.float64, np.float32)
+        Sweep(clouds, threads=1, dtype=dtype).moments(fit.poses, fit.mixture, full=True)
+        for dtype in (np.float64, np.float32)
     )
     assert np.abs(double.mass - single.mass).max() < 5e-6 * double.mass.max()
     assert np.abs(value - other).max() < 1e-5 * 1000

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import coframe
-from coframe.data import simulate
 from coframe.cli.show import verdict_table
 from coframe.cli.watch import TimeLeft, about
+from coframe.data import simulate
 
 
 class Clock:
@@ -45,7 +45,9 @@ def test_work_at_an_even_pace_is_foreseen() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50), st.floats(0, 1)), min_size=1, max_size=20))
-def test_the_guess_never_rises_by_more_than_half_of_what_is_new(steps: list[tuple[float, float]]) -> None:
+def test_the_guess_never_rises_by_more_than_half_of_what_is_new(
+    steps: list[tuple[float, float]],
+) -> None:
     clock = Clock()
     left = TimeLeft(clock)
     left.report(0.0)
@@ -76,7 +78,9 @@ def test_words() -> None:
 def test_register_tells_how_far_it_has_come() -> None:
     scene = simulate.scene(3, 300, degrees=40.0, rng=np.random.default_rng(0))
     shares: list[float] = []
-    coframe.register(scene.clouds, options=coframe.Options(components=50, threads=1), on_progress=shares.append)
+    coframe.register(
+        scene.clouds, options=coframe.Options(components=50, threads=1), on_progress=shares.append
+    )
     assert len(shares) >= 6
     assert 0 < shares[0] < 0.2
     assert 0.8 < max(shares) <= 1
@@ -86,8 +90,21 @@ def test_a_terminal_shows_a_line(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty", reason="needs a terminal as POSIX has it")
     shown, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
-    command = [sys.executable, "-m", "coframe", "demo", "--points", "400", "--views", "3", "-o", "out"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=terminal, stderr=terminal, env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "coframe",
+        "demo",
+        "--points",
+        "400",
+        "--views",
+        "3",
+        "-o",
+        "out",
+    ]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=terminal, stderr=terminal, env=environment
+    )
     os.close(terminal)
     raw = b""
     with suppress(OSError):  # the other end is closed
@@ -96,7 +113,9 @@ def test_a_terminal_shows_a_line(tmp_path: Path) -> None:
     os.close(shown)
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode())
-    assert re.search(r"iteration \d+: log-likelihood \S+, pose change \de-?\d+ about \d+ s left", text)
+    assert re.search(
+        r"iteration \d+: log-likelihood \S+, pose change \de-?\d+ about \d+ s left", text
+    )
     lines = [line for line in re.split(r"[\r\n]+", text) if "iteration" in line]
     assert max(map(len, lines)) <= 80
     assert "rotation error" in text

@@ -15,7 +15,13 @@ FAST = coframe.Options(components=100, points=500, iterations=3)
 def scene(views: int, points: int, degrees: float, seed: int = 0, **setting: Any) -> simulate.Scene:
     """Scans in arbitrary poses."""
     rng = np.random.default_rng(seed)
-    return simulate.scene(views, points, degrees=degrees, **({"motion_degrees": 180.0, "motion_shift": 2.0} | setting), rng=rng)
+    return simulate.scene(
+        views,
+        points,
+        degrees=degrees,
+        **({"motion_degrees": 180.0, "motion_shift": 2.0} | setting),
+        rng=rng,
+    )
 
 
 def registered(clouds: list[np.ndarray], **arguments: Any) -> coframe.Registration:

@@ -1,42 +1,78 @@
 # SPDX-License-Identifier: MIT
 """Bring many overlapping point clouds into one common frame, jointly.
 
-Pose j carries cloud j into the common frame: x = R v + t. Points are rows, variances are variances, units are yours.
+Pose j carries cloud j into the common frame: x = R v + t. Points are rows, variances are variances,
+units are yours.
+
+Names are imported when they are first used, so that `import coframe` costs next to nothing.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from coframe import baselines, report, start
-from coframe.data import simulate
-from coframe.em import estep
-from coframe.evaluate import metrics
-from coframe import paper
-from coframe.align.verdict import Verdict
-from coframe.input.checks import InputError
-from coframe.baselines.compare import Comparison, compare
-from coframe.input.options import Options, PosePrior
-from coframe.em.loop import Iteration, Status
-from coframe.api.extend import extend, forget
-from coframe.api.judge import hold
-from coframe.compute.checkpoint import Journal
-from coframe.em.mixture import Mixture
-from coframe.em.moments import Moments
-from coframe.api.refine import refine
-from coframe.api.register import register
-from coframe.result.registration import Registration, load
-from coframe.io.frames import open_frames
-from coframe.paper.sequence import PublishedOptions, track_published
-from coframe.sequence.tracker import Tracked, TrackOptions, track
-from coframe.api.tidying import tidied
-from coframe.io.trajectory import Trajectory
+if TYPE_CHECKING:
+    from coframe import baselines, evaluate, paper, report
+    from coframe.align.verdict import Verdict
+    from coframe.api.extend import extend, forget
+    from coframe.api.judge import judge
+    from coframe.api.refine import refine
+    from coframe.api.register import register
+    from coframe.baselines.compare import Comparison, compare
+    from coframe.compute.checkpoint import Checkpoint
+    from coframe.data import datasets, simulate
+    from coframe.em.loop import Iteration, Status
+    from coframe.em.mixture import Mixture
+    from coframe.em.moments import Moments
+    from coframe.errors import InputError
+    from coframe.evaluate import metrics
+    from coframe.input.options import Options, PosePrior
+    from coframe.io.frames import open_frames
+    from coframe.io.trajectory import Trajectory
+    from coframe.paper.sequence import PublishedOptions, track_published
+    from coframe.result.registration import Registration, load
+    from coframe.sequence.tracker import Tracked, TrackOptions, track
 
-__version__ = version("coframe")
+_HOMES = {
+    "Checkpoint": "compute.checkpoint",
+    "Comparison": "baselines.compare",
+    "InputError": "errors",
+    "Iteration": "em.loop",
+    "Mixture": "em.mixture",
+    "Moments": "em.moments",
+    "Options": "input.options",
+    "PosePrior": "input.options",
+    "PublishedOptions": "paper.sequence",
+    "Registration": "result.registration",
+    "Status": "em.loop",
+    "TrackOptions": "sequence.tracker",
+    "Tracked": "sequence.tracker",
+    "Trajectory": "io.trajectory",
+    "Verdict": "align.verdict",
+    "baselines": "",
+    "compare": "baselines.compare",
+    "datasets": "data",
+    "evaluate": "",
+    "extend": "api.extend",
+    "forget": "api.extend",
+    "judge": "api.judge",
+    "load": "result.registration",
+    "metrics": "evaluate",
+    "open_frames": "io.frames",
+    "paper": "",
+    "refine": "api.refine",
+    "register": "api.register",
+    "report": "",
+    "simulate": "data",
+    "track": "sequence.tracker",
+    "track_published": "paper.sequence",
+}
+_MODULES = {"baselines", "datasets", "evaluate", "metrics", "paper", "report", "simulate"}
 
 __all__ = [
+    "Checkpoint",
     "Comparison",
     "InputError",
     "Iteration",
-    "Journal",
     "Mixture",
     "Moments",
     "Options",
@@ -50,10 +86,11 @@ __all__ = [
     "Verdict",
     "baselines",
     "compare",
-    "estep",
+    "datasets",
+    "evaluate",
     "extend",
     "forget",
-    "hold",
+    "judge",
     "load",
     "metrics",
     "open_frames",
@@ -62,8 +99,26 @@ __all__ = [
     "register",
     "report",
     "simulate",
-    "start",
-    "tidied",
     "track",
     "track_published",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("coframe")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coframe' has no attribute {name!r}")
+    home = ".".join(part for part in ("coframe", _HOMES[name]) if part)
+    if name in _MODULES:
+        found = import_module(f"{home}.{name}")
+    else:
+        found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: MIT
 """Rigid motions in two and three dimensions.
 
-A pose is a (D+1, D+1) matrix that carries a cloud into the common frame: x = R v + t. Points are rows.
+A pose is a (D+1, D+1) matrix that carries a cloud into the common frame: x = R v + t. Points are
+rows.
 """
 
 import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
+from coframe import geometry
 from coframe.types import Array
 
 
-def pose(rotation: Float[Array, "*B D D"], translation: Float[Array, "*B D"]) -> Float[Array, "*B D1 D1"]:
+def pose(
+    rotation: Float[Array, "*B D D"], translation: Float[Array, "*B D"]
+) -> Float[Array, "*B D1 D1"]:
     """The poses with these rotations R and translations t."""
     D = translation.shape[-1]
     T = np.zeros((*translation.shape[:-1], D + 1, D + 1))
@@ -93,17 +97,69 @@ def nearest_rotation(A: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:
 def procrustes(
     source: Float[Array, "*B K D"], target: Float[Array, "K D"], weights: Float[Array, "*B K"]
 ) -> Float[Array, "*B D1 D1"]:
-    """The motion that carries `source` onto `target` with the least weighted sum of squared distances (Umeyama)."""
+    """The motion that carries `source` onto `target` with the least weighted sum of squared
+    distances (Umeyama).
+    """
     total = np.maximum(weights.sum(-1, keepdims=True), np.finfo(float).tiny)
     share = (weights / total)[..., None, :]
     source_mean, target_mean = share @ source, share @ target
-    R = nearest_rotation((np.swapaxes(target - target_mean, -1, -2) * share) @ (source - source_mean))
+    R = nearest_rotation(
+        (np.swapaxes(target - target_mean, -1, -2) * share) @ (source - source_mean)
+    )
     return pose(R, (target_mean - source_mean @ np.swapaxes(R, -1, -2))[..., 0, :])
 
 
-def random_rotation(rng: np.random.Generator, dimension: int, degrees: float = 180.0) -> Float[Array, "D D"]:
-    """A rotation about a random axis by an angle drawn uniformly from [0, degrees] (in the plane: [-degrees, degrees])."""
+def random_rotation(
+    rng: np.random.Generator, dimension: int, degrees: float = 180.0
+) -> Float[Array, "D D"]:
+    """A rotation about a random axis by an angle drawn uniformly from [0, degrees] (in the plane:
+    [-degrees, degrees]).
+    """
     if dimension == 2:
         return exp_rotation(np.radians(rng.uniform(-degrees, degrees, 1)))
     axis = rng.normal(size=3)
     return exp_rotation(axis / np.linalg.norm(axis) * np.radians(rng.uniform(0, degrees)))
+
+
+def lever(arm: Float[Array, " D"]) -> Float[Array, "P P"]:
+    """From a twist about a centre to the twist about a place that lies `arm` away: (omega, tau +
+    omega x arm).
+    """
+    D, P = len(arm), geometry.degrees_of_freedom(len(arm))
+    J = np.eye(P)
+    if D == 2:
+        J[1:, 0] = -arm[1], arm[0]
+    else:
+        J[3:, :3] = -np.cross(np.eye(3), arm)
+    return J
+
+
+def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
+    """Motions x -> R (x - c) + c + t, given x -> R x + t."""
+    R = geometry.rotation(motions)
+    return geometry.pose(R, geometry.translation(motions) + centre - R @ centre)
+
+
+def levers(arms: Float[Array, "K D"]) -> Float[Array, "K D P"]:
+    """How a twist about the origin moves places: omega x arm + tau."""
+    K, D = arms.shape
+    J = np.zeros((K, D, geometry.degrees_of_freedom(D)))
+    J[:, :, -D:] = np.eye(D)
+    if D == 2:
+        J[:, 0, 0], J[:, 1, 0] = -arms[:, 1], arms[:, 0]
+    else:
+        x, y, z = arms.T
+        J[:, 0, 1], J[:, 0, 2], J[:, 1, 0], J[:, 1, 2], J[:, 2, 0], J[:, 2, 1] = z, -y, -z, x, y, -x
+    return J
+
+
+def extent(points: Float[Array, "N D"]) -> float:
+    """A robust size: the longest side of the box that holds the middle 98 % of each coordinate (of
+    all, for small clouds).
+    """
+    low, high = (
+        np.percentile(points, [1, 99], axis=0)
+        if len(points) >= 100
+        else (points.min(0), points.max(0))
+    )
+    return float((high - low).max()) or float(np.ptp(points, axis=0).max())

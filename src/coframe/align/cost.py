@@ -8,19 +8,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coframe.em import joint_sparse
-from coframe.input.checks import InputError
+from coframe.errors import InputError
 from coframe.input.options import Options
-from coframe.em.sweeps import available_cores
+from coframe.threads import available_cores
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 
-# Bytes, from the sizes of the arrays that are alive at the same time, and checked by benchmarks/outofcore.py.
-COMPONENT = 1000  # per cloud and component: the moments of two chains, of the steps they may take back, and the sums behind
+# Bytes, from the sizes of the arrays that are alive at the same time, and checked by
+# benchmarks/outofcore.py. per cloud and component: the moments of two chains, of the steps they may
+# take back, and the sums behind
+COMPONENT = 1000
 DRAWN = 60  # per drawn point: coordinates, weight, order
 TWIST = 6 * 6 * 8 * 8  # per pair of clouds: the joint system of two chains and its factors
-PAIR = 18 * 8 * 4  # per cloud and component, where there are many clouds: what couples them, as it is and scaled, of two chains
-MODEL = 3 * 3 * 8 * 6  # per pair of components, where there are many clouds: what is factored instead
-THREAD = 270_000_000  # per thread: a block of points on its way through the kernels or to a file, or a pair of scans
+# per cloud and component, where there are many clouds: what couples them, as it is and scaled, of
+# two chains
+PAIR = 18 * 8 * 4
+# per pair of components, where there are many clouds: what is factored instead
+MODEL = 3 * 3 * 8 * 6
+# per thread: a block of points on its way through the kernels or to a file, or a pair of scans
+THREAD = 270_000_000
 SCAN = 2_000_000  # per cloud: the scan that the start matches
 IMPORTED = 250_000_000  # a process that has done nothing yet, where that cannot be measured
 PROCESS = 60_000_000  # what a run needs whatever its size, beyond what is imported
@@ -56,7 +72,10 @@ def bytes_of(value: str | int, name: str = "memory") -> int:
 
 
 def needed(clouds: int, options: Options) -> int:
-    """Bytes that a run needs at the most, with what this process has already. They do not depend on the number of points."""
+    """Bytes that a run needs at the most, with what this process has already.
+
+    They do not depend on the number of points.
+    """
     threads = available_cores() if options.threads is None else options.threads
     drawn = 7 * options.points * DRAWN  # those of all chains, and four times as many in the end
     K = options.components
@@ -78,8 +97,9 @@ def check(clouds: int, options: Options, memory: str | int) -> int:
     budget, found = bytes_of(memory), needed(clouds, options)
     if found > budget:
         raise InputError(
-            f"memory: expected at least {found / 1e6:.0f} MB for {clouds} clouds and {options.components} components, "
-            f"found {budget / 1e6:.0f} MB; allow more, or use fewer threads, components or points"
+            f"memory: expected at least {found / 1e6:.0f} MB for {clouds} clouds and"
+            f" {options.components} components, found {budget / 1e6:.0f} MB; allow more, or use"
+            " fewer threads, components or points"
         )
     return found
 
@@ -87,8 +107,13 @@ def check(clouds: int, options: Options, memory: str | int) -> int:
 def _resident() -> int:
     """Bytes that this process has had in memory at once, up to now."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux, whose getrusage starts with the peak of the process that started this one
-        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    # Linux, whose getrusage starts with the peak of the process that started this one
+    if status.exists():
+        return next(
+            1024 * int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
     if sys.platform == "win32":
         return IMPORTED
     import resource

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""A level of a registration: a mixture of a given size on a given number of points, how it begins, and its M-step.
+"""A level of a registration: a mixture of a given size on a given number of points, how it begins,
+and its M-step.
 
-It is seeded from the clouds as they lie, so its components are as thick as the misalignment that is really there: no start
-variance has to be guessed. It matures for a few iterations with the poses held, because young components straddle what they
-will later separate and would push the clouds apart; then poses and mixture move together. Which levels follow each other is
-said in `schedule`.
+It is seeded from the clouds as they lie, so its components are as thick as the misalignment that is
+really there: no start variance has to be guessed. It matures for a few iterations with the poses
+held, because young components straddle what they will later separate and would push the clouds
+apart; then poses and mixture move together. Which levels follow each other is said in `schedule`.
 
 Everything is in internal coordinates (see `Frames`); every length comes from the data.
 """
@@ -19,26 +20,35 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.em import loop, joint, kernels, mstep
-from coframe.types import Array
-from coframe.em.loop import Fit, Iteration
+from coframe.compute.checkpoint import Checkpoint
+from coframe.compute.places import Place
+from coframe.em import joint, loop, mstep
 from coframe.em.estep import Cloud
 from coframe.em.joint import UNCONSTRAINED, Constraints
-from coframe.compute.checkpoint import Journal
+from coframe.em.loop import Fit, Iteration
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.compute.places import Place
-from coframe.em.sweeps import available_cores
+from coframe.em.seeding import (
+    ROUNDNESS,
+    log_visibility_prior,
+    outlier_density,
+    priors,
+    rounded,
+    seeded,
+    typical,
+)
+from coframe.threads import available_cores
+from coframe.types import Array
 
 T = TypeVar("T")
 
-OUTLIERS = 0.03  # share of outliers that a level assumes until it knows better
-ROUNDNESS = 0.1  # pseudo-points that draw each covariance towards a sphere, so that none is singular
-SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
+
 RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
 TOLERANCE = 1e-6  # posterior mass that the kernels may skip: far below what a level is worth
-GAIN = 0.005  # nats per point and iteration: more gain than this, and the mixture still changes enough to move poses
-LEAST_POINTS = 8  # per component
+# nats per point and iteration: more gain than this, and the mixture still changes enough to move
+# poses
+GAIN = 0.005
+
 SEEDS = 256  # per component: where there are more points, so many are enough to seed a mixture
 
 
@@ -51,7 +61,9 @@ class Level:
     iterations: int
     maturing: int = 4  # iterations with the poses held, after seeding
     tolerance: float = 1e-4  # of the radius: poses that move less have settled
-    spheres: bool = False  # with priors common to all clouds they pull from far away; else ellipsoids, and a cloud's own priors
+    # with priors common to all clouds they pull from far away; else ellipsoids, and a cloud's own
+    # priors
+    spheres: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,72 +89,25 @@ class Step:
         covariances = rounded(covariances, np.inf if self.spheres else ROUNDNESS, pooled.mass)
         visibility = priors(moments.mass, common=self.spheres)
         covariances = covariances + self.floor * np.eye(len(means[0]))
-        return poses, replace(mixture, means=means, covariances=covariances, weights=visibility.mean(0), visibility=visibility)
+        return poses, replace(
+            mixture,
+            means=means,
+            covariances=covariances,
+            weights=visibility.mean(0),
+            visibility=visibility,
+        )
 
-    def _motions(self, moments: Moments, poses: Array, mixture: Mixture, stride: float) -> Float[Array, "M D1 D1"]:
+    def _motions(
+        self, moments: Moments, poses: Array, mixture: Mixture, stride: float
+    ) -> Float[Array, "M D1 D1"]:
         slide = stride > 0 and not self.spheres
-        precisions = joint.softened(mixture.covariances) if slide else np.linalg.inv(mixture.covariances)
+        precisions = (
+            joint.softened(mixture.covariances) if slide else np.linalg.inv(mixture.covariances)
+        )
         centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-        return joint.motions(moments, precisions, centre, poses, self.constraints, stride=max(stride, 1.0))
-
-
-def rounded(covariances: Float[Array, "K D D"], pseudo_points: float, mass: Float[Array, " K"]) -> Float[Array, "K D D"]:
-    """Covariances drawn towards spheres of the same trace, as by so many extra points."""
-    D = covariances.shape[1]
-    spheres = (np.trace(covariances, axis1=1, axis2=2) / D)[:, None, None] * np.eye(D)
-    share = 1.0 if np.isinf(pseudo_points) else (pseudo_points / (mass + pseudo_points))[:, None, None]
-    return covariances + share * (spheres - covariances)
-
-
-def priors(mass: Float[Array, "M K"], *, common: bool = False) -> Float[Array, "M K"]:
-    """p_jk: what each cloud sees of the model, from its own posterior masses.
-
-    With one p_k for all clouds, the likelihood rewards clouds for piling onto each other, and partial views slide.
-    """
-    if common:
-        mass = np.broadcast_to(mass.mean(0), mass.shape)
-    smoothed = mass + SMOOTHING
-    return smoothed / smoothed.sum(1, keepdims=True) * (1 - OUTLIERS)
-
-
-def log_visibility_prior(mixture: Mixture) -> float:
-    """The logarithm of the Dirichlet prior behind `priors`, up to a constant."""
-    return 0.0 if mixture.visibility is None else SMOOTHING * float(np.log(mixture.visibility).sum())
-
-
-def seeded(points: Float[Array, "N D"], clouds: int, components: int, floor: float, turn: Float[Array, "D D"]) -> Mixture:
-    """A mixture of about `components` Gaussians, one for each cell of a balanced tree over the points.
-
-    The tree cuts along the axes of the points turned by `turn`: other turns, other cells.
-    """
-    N, D = points.shape
-    leaf = max(LEAST_POINTS, -(-N // components))
-    order = kernels.kd_order(points @ turn.T, leaf)
-    starts = np.arange(0, N, leaf)
-    count = np.diff(np.append(starts, N))[:, None]
-    means = np.add.reduceat(points[order], starts) / count
-    d = points[order] - np.repeat(means, count[:, 0], axis=0)
-    covariances = np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / count[..., None] + floor * np.eye(D)
-    covariances = rounded(covariances, ROUNDNESS, count[:, 0].astype(float))
-    visibility = np.full((clouds, len(means)), (1 - OUTLIERS) / len(means))
-    mixture = Mixture(means, covariances, visibility[0], 0.0, visibility)
-    return replace(
-        mixture, outlier_density=outlier_density(float(np.mean(np.log(mixture.weights) + mixture.log_peaks)) - D / 2)
-    )
-
-
-def outlier_density(log_density: float) -> float:
-    """The density of a uniform class that acts, given the mean log-density of the points: its share over their volume.
-
-    That volume is the one of a uniform distribution with the same entropy: a thin shell around the surface, not the box around
-    it, in which a uniform density would be too low ever to explain anything.
-    """
-    return float(OUTLIERS * np.exp(log_density))
-
-
-def typical(log_likelihood: Float[Array, " M"], points: Float[Array, " M"]) -> float:
-    """The mean log-density of a cloud's points, in the median over clouds: one that does not belong changes little."""
-    return float(np.median(log_likelihood / points))
+        return joint.motions(
+            moments, precisions, centre, poses, self.constraints, stride=max(stride, 1.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -154,21 +119,32 @@ class Runner:
     threads: int | None = None
     constraints: Constraints = UNCONSTRAINED
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on
-    on_progress: Callable[[float], object] = lambda share: None  # of the work, as far as it can be foreseen
-    journal: Journal | None = None  # of what is done, for a run that may be interrupted
+    # of the work, as far as it can be foreseen
+    on_progress: Callable[[float], object] = lambda share: None
+    checkpoint: Checkpoint | None = None  # of what is done, for a run that may be interrupted
 
     def log_prior(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
-        """The logarithm of all priors, on poses and mixture: what EM climbs together with the likelihood."""
+        """The logarithm of all priors, on poses and mixture: what EM climbs together with the
+        likelihood.
+        """
         return self.constraints.penalty(poses) + log_visibility_prior(mixture)
 
     def value(self, fit: Fit) -> float:
         """What a fit is worth: its penalised log-likelihood per point."""
-        return float((fit.log_likelihood.sum() + self.log_prior(fit.poses, fit.mixture)) / fit.moments.points.sum())
+        return float(
+            (fit.log_likelihood.sum() + self.log_prior(fit.poses, fit.mixture))
+            / fit.moments.points.sum()
+        )
 
     def map(self, tasks: Sequence[Callable[["Runner"], T]]) -> list[T]:
-        """Several tasks side by side, each with a generator of its own: the results do not depend on the threads."""
+        """Several tasks side by side, each with a generator of its own: the results do not depend
+        on the threads.
+        """
         threads = available_cores() if self.threads is None else self.threads
-        runners = [replace(self, rng=rng, threads=max(1, threads // len(tasks))) for rng in self.rng.spawn(len(tasks))]
+        runners = [
+            replace(self, rng=rng, threads=max(1, threads // len(tasks)))
+            for rng in self.rng.spawn(len(tasks))
+        ]
         with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
             return list(pool.map(lambda task, runner: task(runner), tasks, runners))
 
@@ -181,7 +157,9 @@ class Runner:
         deviation: float | None = None,
         history: tuple[Iteration, ...] = (),
     ) -> Fit:
-        """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if any), and run EM on it."""
+        """Seed a mixture on the clouds as they lie (as spheres of the given standard deviation, if
+        any), and run EM on it.
+        """
         D = poses.shape[1] - 1
         sweep = clouds.sweep(threads=self.threads, tolerance=TOLERANCE)
         moved = sampled(clouds, poses, SEEDS * level.components)
@@ -191,13 +169,20 @@ class Runner:
             spheres = np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1))
             mixture = replace(mixture, covariances=spheres, outlier_density=0.0)
             _, log_likelihood = sweep.moments(poses, mixture)
-            mixture = replace(mixture, outlier_density=outlier_density(typical(log_likelihood, sweep.points)))
-        batch = loop.batch if self.journal is None else self.journal.batch
-        run = partial(batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior)
+            mixture = replace(
+                mixture, outlier_density=outlier_density(typical(log_likelihood, sweep.points))
+            )
+        batch = loop.batch if self.checkpoint is None else self.checkpoint.batch
+        run = partial(
+            batch, partial(sweep.moments, full=True), radius=RADIUS, penalty=self.log_prior
+        )
         step = Step(self.floor, level.spheres, constraints=self.constraints)
         if level.maturing:
             held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
-            mixture = replace(held.mixture, outlier_density=outlier_density(typical(held.log_likelihood, sweep.points)))
+            mixture = replace(
+                held.mixture,
+                outlier_density=outlier_density(typical(held.log_likelihood, sweep.points)),
+            )
         fit = run(
             step,
             poses,
@@ -213,7 +198,9 @@ class Runner:
 
 
 def sampled(clouds: Place[Cloud], poses: Float[Array, "M D1 D1"], most: int) -> Float[Array, "N D"]:
-    """The points of all clouds in the common frame; of more than `most`, some, evenly out of the order of each cloud."""
+    """The points of all clouds in the common frame; of more than `most`, some, evenly out of the
+    order of each cloud.
+    """
     sizes = clouds.each(len)
     every = -(-sum(sizes) // most)
     rows = [slice(-first % every, None, every) for first in np.cumsum([0, *sizes[:-1]]).tolist()]

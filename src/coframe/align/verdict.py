@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from coframe import geometry
-from coframe.em import joint
-from coframe.types import Array
-from coframe.em.joint import Constraints
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.types import Array
 
 FAILED_INLIERS = 0.3
-FAILED_OVERLAP = 0.15  # clouds of other objects reach 0.1 by chance, views at the edge of a scene have 0.6
+# clouds of other objects reach 0.1 by chance, views at the edge of a scene have 0.6
+FAILED_OVERLAP = 0.15
 WEAK_OVERLAP = 0.3
 LARGE = 2.5  # times the typical residual
-SUSPECT = 1.7  # times the typical residual, for a cloud with little overlap: clouds of other objects have 1.8 and more
-SHARED = 0.1  # a component is shared when the other clouds put at least this share of the cloud's own mass on it
+# times the typical residual, for a cloud with little overlap: clouds of other objects have 1.8 and
+# more
+SUSPECT = 1.7
+# a component is shared when the other clouds put at least this share of the cloud's own mass on it
+SHARED = 0.1
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,21 @@ class Verdict:
     reason: str
     overlap: float  # share of the cloud's points on surface that other clouds see too
     inliers: float  # share of its points that the model explains
-    residual: float  # gap between this cloud and the others along the surface normal, root mean square [user units]
-    expected: float  # the gap that the points' own scatter about the surface would leave [user units]
+    # gap between this cloud and the others along the surface normal, root mean square [user units]
+    residual: float
+    expected: (
+        float  # the gap that the points' own scatter about the surface would leave [user units]
+    )
 
 
-def gaps(moments: Moments, mixture: Mixture) -> tuple[Float[Array, "M K"], Float[Array, "M K"], Float[Array, "M K"]]:
-    """Per cloud and component: the gap to the other clouds along the normal, its variance if only noise is at work, a weight.
+def gaps(
+    moments: Moments, mixture: Mixture
+) -> tuple[Float[Array, "M K"], Float[Array, "M K"], Float[Array, "M K"]]:
+    """Per cloud and component: the gap to the other clouds along the normal, its variance if only
+    noise is at work, a weight.
 
-    The variance is the scatter of points about the mean of their own cloud, which no misalignment enlarges.
+    The variance is the scatter of points about the mean of their own cloud, which no misalignment
+    enlarges.
     """
     n = np.linalg.eigh(mixture.covariances)[1][:, :, 0]
     A, others = moments.mass, moments.mass.sum(0) - moments.mass
@@ -55,7 +63,10 @@ def verdicts(moments: Moments, mixture: Mixture) -> tuple[Verdict, ...]:
     """A verdict per cloud: does it lie on surface that others see, and does it lie where they do?"""
     gap, variance, weight = gaps(moments, mixture)
     total = np.maximum(weight.sum(1), 1e-9)
-    residual, expected = np.sqrt((weight * gap**2).sum(1) / total), np.sqrt((weight * variance).sum(1) / total)
+    residual, expected = (
+        np.sqrt((weight * gap**2).sum(1) / total),
+        np.sqrt((weight * variance).sum(1) / total),
+    )
     others = moments.mass.sum(0) - moments.mass
     overlap = np.where(others > SHARED * moments.mass, moments.mass, 0).sum(1) / moments.points
     inliers = moments.mass.sum(1) / moments.points
@@ -66,7 +77,9 @@ def verdicts(moments: Moments, mixture: Mixture) -> tuple[Verdict, ...]:
     )
 
 
-def _judged(overlap: float, inliers: float, residual: float, expected: float, typical: float) -> tuple[str, str]:
+def _judged(
+    overlap: float, inliers: float, residual: float, expected: float, typical: float
+) -> tuple[str, str]:
     """The verdict and its reason, worst first."""
     if inliers < FAILED_INLIERS:
         return "failed", f"the model explains only {inliers:.0%} of its points"
@@ -82,103 +95,23 @@ def _judged(overlap: float, inliers: float, residual: float, expected: float, ty
 
 
 def doubted(verdicts: Sequence[Verdict], reasons: Mapping[int, str]) -> tuple[Verdict, ...]:
-    """The verdicts when there are reasons to doubt the places of some clouds: none of these is called aligned."""
+    """The verdicts when there are reasons to doubt the places of some clouds: none of these is
+    called aligned.
+    """
     return tuple(
-        replace(verdict, verdict="weak", reason=reasons[j]) if j in reasons and verdict.verdict != "failed" else verdict
+        (
+            replace(verdict, verdict="weak", reason=reasons[j])
+            if j in reasons and verdict.verdict != "failed"
+            else verdict
+        )
         for j, verdict in enumerate(verdicts)
     )
 
 
 def farther(residual: float, typical: float) -> str:
     """How a gap compares with the usual one."""
-    return f"{residual / typical:.1f} x as far off as is typical here" if typical > 0 else "far off, where others have no gap"
-
-
-def _certain(moments: Moments, mixture: Mixture) -> Float[Array, "K D D"]:
-    """Precisions of the components less what was spent on them: of the scatter of n points, a fitted plane takes D."""
-    mass = moments.mass.sum(0)
-    left = np.maximum(1 - mixture.dimension / np.maximum(mass, np.finfo(float).tiny), 1e-6)
-    return left[:, None, None] * np.linalg.inv(mixture.covariances)
-
-
-def pose_covariance(
-    moments: Moments,
-    mixture: Mixture,
-    poses: Float[Array, "M D1 D1"],
-    constraints: Constraints,
-    independent: Float[Array, " M"] | None = None,
-) -> Float[Array, "M P P"]:
-    """The covariance of each pose's error (omega, tau): omega turns cloud j about its origin, tau moves that origin.
-
-    It is the inverse of the information that the profile likelihood holds about the poses, in the gauge of the average cloud
-    (or of fixed clouds and priors): a common motion of all clouds is no error. `independent` is how many points a point of each
-    cloud stands for, where they share their noise.
-    """
-    centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-    return _at_places(_chance(moments, mixture, centre, poses, constraints, independent), centre, poses)
-
-
-def _chance(
-    moments: Moments,
-    mixture: Mixture,
-    centre: Float[Array, " D"],
-    poses: Float[Array, "M D1 D1"],
-    constraints: Constraints,
-    independent: Float[Array, " M"] | None,
-) -> Float[Array, "M P P"]:
-    """`pose_covariance`, of twists about the centre."""
-    counting = moments if independent is None else moments.scaled(independent)
-    return joint.own_covariances(counting, _certain(moments, mixture), centre, poses, constraints)
-
-
-def _at_places(
-    covariances: Float[Array, "M P P"], centre: Float[Array, " D"], poses: Float[Array, "M D1 D1"]
-) -> Float[Array, "M P P"]:
-    """From covariances of twists about the centre to those of twists about each cloud's origin."""
-    levers = [joint.lever(place - centre) for place in geometry.translation(poses)]
-    return _positive(np.stack([J @ block @ J.T for J, block in zip(levers, covariances, strict=True)]))
-
-
-def pull(
-    moments: Moments,
-    mixture: Mixture,
-    centre: Float[Array, " D"],
-    poses: Float[Array, "M D1 D1"],
-    constraints: Constraints,
-) -> Float[Array, "M P"]:
-    """How far the tangents of flat components would draw the clouds from where the normals put them: twists about the centre
-
-        b = -H(P~)^-1 (g(P) - g(P~)),   P the precisions, P~ those that slide.
-
-    A cloud that sees a component in part (at the limb of a body, at an edge) is drawn along the surface towards the mean of
-    what all see. No noise does that, and more points do not average it out.
-    """
-    firm, loose = np.linalg.inv(mixture.covariances), joint.softened(mixture.covariances, slide=1.0)
-    score = joint.gradient(moments, firm, centre) - joint.gradient(moments, loose, centre)
-    return joint.twists(moments, loose, centre, poses, constraints, score=score)
-
-
-def error_covariance(
-    moments: Moments,
-    mixture: Mixture,
-    poses: Float[Array, "M D1 D1"],
-    constraints: Constraints,
-    independent: Float[Array, " M"] | None = None,
-) -> Float[Array, "M P P"]:
-    """What a result says of its poses: `pose_covariance`, which is chance alone, and what the model itself may have done.
-
-    C_j + b_j b_j^T, b the motion by which the tangents of the components pull the clouds (`pull`), taken for an error of
-    unknown sign.
-    """
-    centre = np.average(mixture.means, axis=0, weights=mixture.weights)
-    chance = _chance(moments, mixture, centre, poses, constraints, independent)
-    b = pull(moments, mixture, centre, poses, constraints)
-    return _at_places(chance + b[:, :, None] * b[:, None, :], centre, poses)
-
-
-def _positive(covariances: Float[Array, "M P P"]) -> Float[Array, "M P P"]:
-    """Covariances of poses that hardly anything holds are differences of large numbers: what rounding made negative is zero."""
-    values, vectors = np.linalg.eigh(covariances)
-    broken = values[:, 0] < 0
-    clipped = (vectors * np.maximum(values, 0)[:, None]) @ np.swapaxes(vectors, 1, 2)
-    return np.where(broken[:, None, None], clipped, covariances)
+    return (
+        f"{residual / typical:.1f} x as far off as is typical here"
+        if typical > 0
+        else "far off, where others have no gap"
+    )

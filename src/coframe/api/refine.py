@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""All clouds of a registration moved together once more, from where they lie: what `extend` leaves alone."""
+"""All clouds of a registration moved together once more, from where they lie: what `extend` leaves
+alone.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 
 from coframe.align import schedule
-from coframe.input import given as opening
-from coframe.align.verdict import doubted
-from coframe.result.labels import Labelled
-from coframe.input.checks import Frames, InputError
-from coframe.input.options import Options
-from coframe.em.estep import Cloud
 from coframe.align.level import Level, Runner
-from coframe.api.register import FLOOR
-from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.align.schedule import Supply
-from coframe.em.sweeps import Sweep, quiet_blas
+from coframe.align.verdict import doubted
+from coframe.api.register import FLOOR
+from coframe.em.estep import Cloud, Sweep
+from coframe.errors import InputError
+from coframe.input import given as opening
+from coframe.input.normalise import Frames
+from coframe.input.options import Options
+from coframe.result.labels import Labelled
+from coframe.result.registration import Registration, in_user_units, with_points
+from coframe.threads import quiet_blas
 
 PASSES = 2  # each with new components
 DEFAULTS = Options()
@@ -26,19 +29,23 @@ DEFAULTS = Options()
 def refine(result: Registration, *, options: Options = DEFAULTS) -> Registration:
     """The registration after two passes of `register`'s last level over all its clouds.
 
-    After some clouds were added by `extend`, which moves none of the others, this brings them all to where all want to be, at a
-    fraction of the cost of `register`.
+    After some clouds were added by `extend`, which moves none of the others, this brings them all
+    to where all want to be, at a fraction of the cost of `register`.
 
     >>> result = coframe.refine(coframe.extend(result, cloud))
     """
     if len(result.groups) > 1:
-        raise InputError(f"result: expected clouds in one common frame, found {len(result.groups)} groups")
+        raise InputError(
+            f"result: expected clouds in one common frame, found {len(result.groups)} groups"
+        )
     given = opening.arrays(result.clouds, None, result.names, threads=options.threads)
     clouds, frames = [cloud.points for cloud in given.held], Frames.about(given.summaries)
     origin = frames.middle(result.poses)
     runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
     last = Level(options.components, options.points, schedule.AGAIN, tolerance=options.tolerance)
-    drawn = Supply(given.clouds, [summary.count for summary in given.summaries], frames).drawn(options.points, runner.rng)
+    drawn = Supply(given.clouds, [summary.count for summary in given.summaries], frames).drawn(
+        options.points, runner.rng
+    )
     fit = runner.fit(drawn, frames.enter_poses(result.poses, origin), last)
     for _ in range(PASSES - 1):
         fit = runner.fit(drawn, fit.poses, last, history=fit.history)

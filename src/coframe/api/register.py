@@ -13,36 +13,44 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.align import schedule
-from coframe.em import loop
-from coframe.result import labels
-from coframe.types import Array
-from coframe.align.verdict import doubted
-from coframe.result.labels import Labelled, View
-from coframe.input.checks import Frames, InputError, Summary, unit_doubt
-from coframe.input.options import Options, PosePrior, as_fixed, as_poses, as_priors, near
-from coframe.em.loop import Fit, Iteration, Status
-from coframe.em.estep import TOLERANCE, Cloud
-from coframe.result.groups import side_by_side
-from coframe.em.joint import Constraints
-from coframe.compute.checkpoint import Journal, cloud_digest, digest
 from coframe.align.level import Level, Runner
-from coframe.em.mixture import Mixture
-from coframe.input.given import Given, opened
-from coframe.compute.places import Place
-from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.align.schedule import Supply
-from coframe.input.source import Source
+from coframe.align.verdict import doubted
+from coframe.compute.checkpoint import Checkpoint, digest
+from coframe.compute.cluster import Client
+from coframe.compute.places import Place
+from coframe.em import loop
+from coframe.em.estep import TOLERANCE, Cloud
+from coframe.em.joint import Constraints
+from coframe.em.loop import Fit, Iteration, Status
+from coframe.em.mixture import Mixture
+from coframe.errors import InputError
+from coframe.input.checks import as_fixed, as_poses, as_priors, near, unit_doubt
+from coframe.input.given import Given, opened
+from coframe.input.normalise import Frames, Summary
+from coframe.input.options import Options, PosePrior
+from coframe.input.source import Source, cloud_digest
+from coframe.result import labels, merged
+from coframe.result.groups import side_by_side
+from coframe.result.labels import Labelled, View
+from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.start import search
 from coframe.start.doubt import Doubt
 from coframe.start.search import AS_THEY_LIE, GIVEN, Start
-from coframe.em.sweeps import Dask, quiet_blas
+from coframe.threads import quiet_blas
+from coframe.types import Array
 
 T = TypeVar("T")
 
 FLOOR = 1e-7  # of the squared extent: the variance below which no component falls
 COARSE = Level(300, 1000, 15)  # at which hypotheses about the start are compared
-ASTRAY = np.pi / 3  # matched poses that turn clouds by more against each other than given ones do are another idea altogether
-UNDECIDED = "the start leaves doubt: poses that differ explain the clouds about as well; compare with other start poses"
+# matched poses that turn clouds by more against each other than given ones do are another idea
+# altogether
+ASTRAY = np.pi / 3
+UNDECIDED = (
+    "the start leaves doubt: poses that differ explain the clouds about as well; compare with other"
+    " start poses"
+)
 DEFAULTS = Options()
 
 
@@ -59,51 +67,67 @@ def register(
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     on_progress: Callable[[float], object] = lambda share: None,
-    journal: Journal | None = None,
-    sweep: Dask | None = None,
+    checkpoint: Checkpoint | None = None,
+    cluster: Client | None = None,
     memory: str | int | None = None,
     output: str | PathLike[str] | None = None,
 ) -> Registration:
     """Bring the clouds into one common frame.
 
-    clouds: M arrays (N_j, D), D = 2 or 3, or anything with `.points` or `.vertices`; or files, folders and patterns.
-    poses: (M, D+1, D+1) where to start; pose j carries cloud j into the common frame, x = R v + t. Default: found (see
-    `Options.start`); with fixed clouds, priors or restricted motion, which speak of a common frame, the clouds are taken as
-    they lie. Clouds that nothing connects end in several `groups`, each with a frame of its own.
-    weights: per cloud, the weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and stays.
-    priors: poses that are known about. names: of the clouds, in messages and results. on_iteration: called after each
-    iteration of each phase, of which several run side by side; returning True ends the phase. on_pair: called with the number
-    of pairs matched so far and of all, where pairs are matched. on_progress: called with the share of the work after that, 0 to
-    1, as far as it can be foreseen. journal: keeps what is done, so that a run that is interrupted can go on (see `Journal`).
-    sweep: `sweeps.dask(client)` has the workers of a cluster do all that is done with points. memory: a budget ("2GB") for
-    files that are larger; they are read in blocks. Where the points stay in files (with `memory`, or files with `sweep`), the
-    result holds some points of each cloud, and all of them are written to the folder `output`.
+    clouds: M arrays (N_j, D), D = 2 or 3, or anything with `.points` or `.vertices`; or files,
+    folders and patterns. poses: (M, D+1, D+1) where to start; pose j carries cloud j into the
+    common frame, x = R v + t. Default: found (see `Options.start`); with fixed clouds, priors or
+    restricted motion, which speak of a common frame, the clouds are taken as they lie. Clouds that
+    nothing connects end in several `groups`, each with a frame of its own. weights: per cloud, the
+    weight of each point (N_j,); only their ratios count. fixed: clouds whose pose is known and
+    stays. priors: poses that are known about. names: of the clouds, in messages and results.
+    on_iteration: called after each iteration of each phase, of which several run side by side;
+    returning True ends the phase. on_pair: called with the number of pairs matched so far and of
+    all, where pairs are matched. on_progress: called with the share of the work after that, 0 to 1,
+    as far as it can be foreseen. checkpoint: keeps what is done, so that a run that is interrupted can
+    go on (see `Checkpoint`). cluster: the workers behind this `distributed.Client` do all that is
+    done with points. memory: a budget ("2GB") for files that are larger; they are read in
+    blocks. Where the points stay in files (with `memory`, or files with `cluster`), the result holds
+    some points of each cloud, and all of them are written to the folder `output`.
 
     >>> result = coframe.register(clouds)
     >>> result.poses, result.verdicts, result.groups
     """
     if not isinstance(options, Options):
         raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
-    with opened(clouds, weights, names, options=options, sweep=sweep, memory=memory, output=output) as given:
+    with opened(
+        clouds, weights, names, options=options, cluster=cluster, memory=memory, output=output
+    ) as given:
         M, D = len(given.names), given.dimension
-        known = as_fixed(fixed, M), priors, on_iteration, on_progress, journal
+        known = as_fixed(fixed, M), priors, on_iteration, on_progress, checkpoint
         problem = Problem(given.clouds, given.summaries, given.names, options, *known)
-        if journal is not None:
-            journal.begin(*problem.fingerprint(poses))
-        result, views = _registered(problem, None if poses is None else as_poses(poses, M, D), on_pair)
+        if checkpoint is not None:
+            checkpoint.begin(*problem.fingerprint(poses))
+        result, views = _registered(
+            problem, None if poses is None else as_poses(poses, M, D), on_pair
+        )
         result = replace(_in_one_unit(result, problem.summaries), options=options.record())
         return _with_points(result, views, given, options, None if output is None else Path(output))
 
 
-def _with_points(result: Registration, views: "Views", given: Given, options: Options, output: Path | None) -> Registration:
-    """The result with what is known of every point; or of some, where they are not all here, and all go to `output`."""
+def _with_points(
+    result: Registration, views: "Views", given: Given, options: Options, output: Path | None
+) -> Registration:
+    """The result with what is known of every point; or of some, where they are not all here, and
+    all go to `output`.
+    """
     if given.held:
         found: Sequence[Labelled] = views.each(given.clouds, labels.labelled)
-        clouds, attributes = [cloud.points for cloud in given.held], [cloud.columns for cloud in given.held]
+        clouds, attributes = (
+            [cloud.points for cloud in given.held],
+            [cloud.columns for cloud in given.held],
+        )
         sizes: Sequence[int] = ()
     else:
-        with given.targets(output, result.poses) as targets:
-            found = some = views.each(given.clouds, labels.written, targets, shared=(options.points,))
+        with merged.targets(given, output, result.poses) as targets:
+            found = some = views.each(
+                given.clouds, labels.written, targets, shared=(options.points,)
+            )
         clouds, attributes = [each.points for each in some], [each.columns for each in some]
         sizes = [summary.size for summary in given.summaries]
     result = with_points(result, clouds, found)
@@ -122,16 +146,29 @@ def _registered(
         return outcome.result, Views.of([outcome], [range(len(poses))])
     begun = _begun(problem, on_pair)
     parts = [
-        _best(problem.part(group, before), [each[list(group)] for each in begun.poses], begun, group)
-        for before, group in zip(accumulate(map(len, begun.groups), initial=0), begun.groups, strict=False)
+        _best(
+            problem.part(group, before), [each[list(group)] for each in begun.poses], begun, group
+        )
+        for before, group in zip(
+            accumulate(map(len, begun.groups), initial=0), begun.groups, strict=False
+        )
         if len(group) > 1
     ]
-    outcomes, lost = [outcome for outcome, _ in parts], [doubt for _, doubts in parts for doubt in doubts]
+    outcomes, lost = (
+        [outcome for outcome, _ in parts],
+        [doubt for _, doubts in parts for doubt in doubts],
+    )
     whole = outcomes[0].result
     if len(begun.groups) > 1:
-        results, sizes = [outcome.result for outcome in outcomes], [summary.size for summary in problem.summaries]
+        results, sizes = (
+            [outcome.result for outcome in outcomes],
+            [summary.size for summary in problem.summaries],
+        )
         whole = side_by_side(results, begun.groups, problem.names, sizes, problem.span)
-        whole = replace(whole, warnings=tuple(dict.fromkeys(warning for each in results for warning in each.warnings)))
+        whole = replace(
+            whole,
+            warnings=tuple(dict.fromkeys(warning for each in results for warning in each.warnings)),
+        )
     return _told(whole, begun, lost), Views.of(outcomes, begun.groups)
 
 
@@ -157,21 +194,39 @@ class Views:
         first, views = 0, []
         for outcome in outcomes:
             mixture, frames = outcome.fit.mixture, outcome.frames.each()
-            rows = [None] * len(frames) if mixture.visibility is None else list(mixture.visibility[:, None])
-            views.append([View(*each, first) for each in zip(frames, outcome.fit.poses, rows, strict=True)])
+            rows = (
+                [None] * len(frames)
+                if mixture.visibility is None
+                else list(mixture.visibility[:, None])
+            )
+            views.append(
+                [View(*each, first) for each in zip(frames, outcome.fit.poses, rows, strict=True)]
+            )
             first += len(mixture)
         alone = len(groups) - len(outcomes)
         anywhere = View(outcomes[0].frames.only(0), outcomes[0].fit.poses[0], None)
-        return cls(groups, [*(o.fit.mixture for o in outcomes), *[None] * alone], [*views, *[[anywhere]] * alone])
+        return cls(
+            groups,
+            [*(o.fit.mixture for o in outcomes), *[None] * alone],
+            [*views, *[[anywhere]] * alone],
+        )
 
     def each(
-        self, place: Place[Source], function: Callable[..., T], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+        self,
+        place: Place[Source],
+        function: Callable[..., T],
+        *columns: Sequence[Any],
+        shared: tuple[Any, ...] = (),
     ) -> list[T]:
         """function(cloud, view, *row, mixture, *shared) for every cloud, where it is."""
         found: dict[int, T] = {}
         for group, mixture, views in zip(self.groups, self.mixtures, self.views, strict=True):
             own = [[column[j] for j in group] for column in columns]
-            found |= zip(group, place.only(group).each(function, views, *own, shared=(mixture, *shared)), strict=True)
+            found |= zip(
+                group,
+                place.only(group).each(function, views, *own, shared=(mixture, *shared)),
+                strict=True,
+            )
         return [found[j] for j in range(len(found))]
 
 
@@ -187,16 +242,26 @@ class Problem:
     priors: Sequence[PosePrior]
     on_iteration: Callable[[Iteration], bool | None]
     on_progress: Callable[[float], object]
-    journal: Journal | None = None
+    checkpoint: Checkpoint | None = None
 
-    def fingerprint(self, poses: Float[Array, "M D1 D1"] | None) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
-        """All that the result depends on: options, name and digest of each cloud, a digest of start poses and the like."""
+    def fingerprint(
+        self, poses: Float[Array, "M D1 D1"] | None
+    ) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+        """All that the result depends on: options, name and digest of each cloud, a digest of start
+        poses and the like.
+        """
         points, weights = zip(*self.clouds.each(cloud_digest), strict=True)
         clouds = list(zip(self.names, points, strict=True))
         known = [np.array(prior.cloud) for prior in self.priors]
-        known += [np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)]
+        known += [
+            np.asarray(each) for prior in self.priors for each in (prior.pose, prior.covariance)
+        ]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
-        return self.options.record(), clouds, digest(start, np.array(self.fixed), np.array(weights), *known)
+        return (
+            self.options.record(),
+            clouds,
+            digest(start, np.array(self.fixed), np.array(weights), *known),
+        )
 
     @property
     def counts(self) -> list[int]:
@@ -208,7 +273,9 @@ class Problem:
         return np.array(self.clouds.each(_span, list(poses)))
 
     def part(self, group: Sequence[int], before: int = 0) -> "Problem":
-        """The problem of some of the clouds, so many done before; only one without fixed clouds and priors has parts."""
+        """The problem of some of the clouds, so many done before; only one without fixed clouds and
+        priors has parts.
+        """
         if len(group) == len(self.clouds):
             return self
         return replace(
@@ -216,12 +283,16 @@ class Problem:
             clouds=self.clouds.only(group),
             summaries=[self.summaries[j] for j in group],
             names=[self.names[j] for j in group],
-            on_progress=lambda share: self.on_progress((before + share * len(group)) / len(self.clouds)),
+            on_progress=lambda share: self.on_progress(
+                (before + share * len(group)) / len(self.clouds)
+            ),
         )
 
     @property
     def bound(self) -> bool:
-        """Whether fixed clouds, priors or restricted motion speak of a common frame that matching knows nothing of."""
+        """Whether fixed clouds, priors or restricted motion speak of a common frame that matching
+        knows nothing of.
+        """
         return bool(self.fixed or self.priors) or self.options.motion != "rigid"
 
     def fit(
@@ -231,18 +302,25 @@ class Problem:
         seed: int = 0,
         elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
     ) -> Outcome:
-        """EM from start poses, or from those of `elsewhere` if need be. Another `seed` is another run with the same options."""
+        """EM from start poses, or from those of `elsewhere` if need be.
+
+        Another `seed` is another run with the same options.
+        """
         options = self.options
         frames, origin = self._frames(poses)
-        constraints = Constraints(self.fixed, options.motion, as_priors(self.priors, frames, origin))
+        constraints = Constraints(
+            self.fixed, options.motion, as_priors(self.priors, frames, origin)
+        )
 
         def told(step: Iteration) -> bool | None:
-            return self.on_iteration(step.in_user_units(frames, origin))
+            return self.on_iteration(frames.leave_iteration(step, origin))
 
         fit, decided = schedule.coarse_to_fine(
             Supply(self.clouds, self.counts, frames),
             near(frames.enter_poses(poses, origin), self.names),
-            Level(options.components, options.points, options.iterations, tolerance=options.tolerance),
+            Level(
+                options.components, options.points, options.iterations, tolerance=options.tolerance
+            ),
             Runner(
                 floor=FLOOR,
                 rng=np.random.default_rng([options.seed, seed] if seed else options.seed),
@@ -250,20 +328,29 @@ class Problem:
                 constraints=constraints,
                 on_iteration=loop.carry_on if self.on_iteration is loop.carry_on else told,
                 on_progress=self.on_progress,
-                journal=self.journal,
+                checkpoint=self.checkpoint,
             ),
-            lambda: [frames.enter_poses(poses[0] @ geometry.inverse(each[0]) @ each, origin) for each in elsewhere()],
+            lambda: [
+                frames.enter_poses(poses[0] @ geometry.inverse(each[0]) @ each, origin)
+                for each in elsewhere()
+            ],
         )
         result = in_user_units(fit, self.names, frames, origin, constraints)
         return Outcome(fit, frames, result if decided else replace(result, warnings=(UNDECIDED,)))
 
     def held_out(self, poses: Float[Array, "M D1 D1"]) -> float:
-        """How well a coarse model, fitted from start poses to some points, explains others: mean log-likelihood of a point."""
+        """How well a coarse model, fitted from start poses to some points, explains others: mean
+        log-likelihood of a point.
+        """
         frames, origin = self._frames(poses)
         rng = np.random.default_rng(self.options.seed)
         rows = [rng.permutation(count)[: 2 * COARSE.points] for count in self.counts]
-        some, others = (self.clouds.keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1))
-        runner = Runner(floor=FLOOR, rng=rng, threads=self.options.threads, journal=self.journal)
+        some, others = (
+            self.clouds.keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1)
+        )
+        runner = Runner(
+            floor=FLOOR, rng=rng, threads=self.options.threads, checkpoint=self.checkpoint
+        )
         fit = runner.fit(some, near(frames.enter_poses(poses, origin), self.names), COARSE)
         sweep = others.sweep(threads=self.options.threads, tolerance=TOLERANCE)
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
@@ -285,8 +372,13 @@ def _half(cloud: Source, rows: Int[Array, " n"], frame: Frames, first: int) -> C
     return Cloud.of(frame.enter([cloud.counted().take(rows).points])[0][first::2])
 
 
-def _given(problem: Problem, poses: Float[Array, "M D1 D1"], on_pair: Callable[[int, int], object]) -> Outcome:
-    """The fit from given start poses. Where it turns out that those leave doubt, the clouds are matched, too."""
+def _given(
+    problem: Problem, poses: Float[Array, "M D1 D1"], on_pair: Callable[[int, int], object]
+) -> Outcome:
+    """The fit from given start poses.
+
+    Where it turns out that those leave doubt, the clouds are matched, too.
+    """
     asked: list[Start | None] = []
 
     def matched() -> Sequence[Float[Array, "M D1 D1"]]:
@@ -294,7 +386,9 @@ def _given(problem: Problem, poses: Float[Array, "M D1 D1"], on_pair: Callable[[
             asked.append(None)
             return ()
         begun = _matched(problem, on_pair)
-        near = [each for each in begun.poses if len(begun.groups) == 1 and _turned(each, poses) < ASTRAY]
+        near = [
+            each for each in begun.poses if len(begun.groups) == 1 and _turned(each, poses) < ASTRAY
+        ]
         asked.append(begun if near else None)
         return near
 
@@ -310,7 +404,9 @@ def _given(problem: Problem, poses: Float[Array, "M D1 D1"], on_pair: Callable[[
 
 
 def _turned(a: Float[Array, "M D1 D1"], b: Float[Array, "M D1 D1"]) -> float:
-    """The largest angle [rad] by which two clouds are turned against each other otherwise in `a` than in `b`."""
+    """The largest angle [rad] by which two clouds are turned against each other otherwise in `a`
+    than in `b`.
+    """
     R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
     return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)
 
@@ -324,13 +420,18 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
         return as_given
     if problem.bound:
         if options.start == "match":
-            raise InputError('start: expected "identity" beside fixed clouds, priors or restricted motion, found "match"')
+            raise InputError(
+                'start: expected "identity" beside fixed clouds, priors or restricted motion, found'
+                ' "match"'
+            )
         as_priors(problem.priors, Frames.about(problem.summaries), np.zeros(D))
         return as_given
     return _matched(problem, on_pair, look=options.start == "auto")
 
 
-def _matched(problem: Problem, on_pair: Callable[[int, int], object], *, look: bool = False) -> Start:
+def _matched(
+    problem: Problem, on_pair: Callable[[int, int], object], *, look: bool = False
+) -> Start:
     """Where the clouds lie, from their own shapes; `look`: they may lie in place already."""
     return search.start(
         problem.clouds,
@@ -338,14 +439,16 @@ def _matched(problem: Problem, on_pair: Callable[[int, int], object], *, look: b
         rng=np.random.default_rng(problem.options.seed),
         look=look,
         on_pair=on_pair,
-        journal=problem.journal,
+        checkpoint=problem.checkpoint,
     )
 
 
 def _best(
     problem: Problem, starts: Sequence[Float[Array, "M D1 D1"]], begun: Start, group: Sequence[int]
 ) -> tuple[Outcome, tuple[Doubt, ...]]:
-    """The fit from the hypothesis that explains held-out points best; once more where it leaves what was matched."""
+    """The fit from the hypothesis that explains held-out points best; once more where it leaves
+    what was matched.
+    """
     if len(starts) > 1:
         starts = sorted(starts, key=problem.held_out, reverse=True)
     outcome = problem.fit(starts[0])
@@ -380,14 +483,20 @@ def _told(result: Registration, begun: Start, lost: Sequence[Doubt]) -> Registra
     if len(begun.groups) > 1:
         lists = "; ".join(", ".join(result.names[j] for j in group) for group in begun.groups)
         warnings.append(
-            f"the clouds fall into {len(begun.groups)} groups that nothing connects, each with a frame of its own: {lists}"
+            f"the clouds fall into {len(begun.groups)} groups that nothing connects, each with a"
+            f" frame of its own: {lists}"
         )
     if doubts:
         listed = ", ".join(result.names[doubt.cloud] for doubt in doubts)
-        warnings.append(f"the start is ambiguous, and the poses of these clouds may be wrong: {listed}")
+        warnings.append(
+            f"the start is ambiguous, and the poses of these clouds may be wrong: {listed}"
+        )
     if begun.crashed:
         pairs = ", ".join(f"{result.names[a]} and {result.names[b]}" for a, b in begun.crashed)
-        warnings.append(f"the matcher crashed on {len(begun.crashed)} of {begun.pairs} pairs, which were left out: {pairs}")
+        warnings.append(
+            f"the matcher crashed on {len(begun.crashed)} of {begun.pairs} pairs, which were left"
+            f" out: {pairs}"
+        )
     return replace(
         result,
         verdicts=doubted(verdicts, {doubt.cloud: doubt.reason for doubt in doubts}),

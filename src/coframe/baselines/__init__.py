@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The methods that the paper compares with, on the same clouds from the same starts and judged in the same way.
+"""The methods that the paper compares with, on the same clouds from the same starts and judged in
+the same way.
 
 Each is a function of clouds and start poses that returns a `Registration`; see docs/baselines.md.
 
 >>> result = coframe.baselines.METHODS["trimmed icp"](clouds, start_poses)
 """
 
-from coframe.baselines import averaging, cpd, gmmreg, icp, averaged_icp, overlap, simultaneous
+from coframe.baselines import averaged_icp, averaging, cpd, gmmreg, icp, overlap, simultaneous
 from coframe.baselines.run import Method
 
 METHODS: dict[str, Method] = {
@@ -22,4 +23,14 @@ METHODS: dict[str, Method] = {
     "pose graph": averaged_icp.pose_graph,
 }
 
-__all__ = ["METHODS", "Method", "averaging", "cpd", "gmmreg", "icp", "motion", "network", "simultaneous"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "averaging",
+    "cpd",
+    "gmmreg",
+    "icp",
+    "averaged_icp",
+    "overlap",
+    "simultaneous",
+]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Motion averaging (Govindu 2004): poses that agree best with measured motions between pairs of clouds.
+"""Motion averaging (Govindu 2004): poses that agree best with measured motions between pairs of
+clouds.
 
-Motion e of the pair (a, b) carries cloud a into the frame of cloud b, so that pose_b motion_e = pose_a when all agree.
+Motion e of the pair (a, b) carries cloud a into the frame of cloud b, so that pose_b motion_e =
+pose_a when all agree.
 """
 
 from collections.abc import Sequence
@@ -10,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.baselines.run import moved
+from coframe.types import Array
 
 SWEEPS = 50  # at most; a few do when the motions nearly agree
 TOLERANCE = 1e-12  # of the radius
@@ -23,9 +25,11 @@ def averaged(
     motions: Float[Array, "E D1 D1"],
     weights: Float[Array, " E"],
 ) -> Float[Array, "M D1 D1"]:
-    """The poses that minimise sum w |log(pose_b motion pose_a^-1)|^2 over all pairs, from a start, in its gauge.
+    """The poses that minimise sum w |log(pose_b motion pose_a^-1)|^2 over all pairs, from a start,
+    in its gauge.
 
-    Each sweep takes the discrepancies to the Lie algebra, where they are linear, solves there and moves all poses at once.
+    Each sweep takes the discrepancies to the Lie algebra, where they are linear, solves there and
+    moves all poses at once.
     """
     M = len(poses)
     a, b = np.array(pairs).T

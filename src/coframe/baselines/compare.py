@@ -14,20 +14,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe.evaluate import metrics
 from coframe import paper
-from coframe.types import Array
-from coframe.baselines import METHODS
-from coframe.input.checks import InputError, Summary, as_clouds, extent
-from coframe.input.options import Options, as_poses
-from coframe.io.files import atomic
-from coframe.evaluate.metrics import Surface
-from coframe.compute.places import Here
 from coframe.api.register import register
-from coframe.result.registration import Registration
+from coframe.baselines import METHODS
+from coframe.compute.places import Here
+from coframe.errors import InputError
+from coframe.evaluate import metrics
+from coframe.evaluate.metrics import Surface
+from coframe.geometry import extent
+from coframe.input.checks import as_clouds, as_poses
+from coframe.input.normalise import Summary
+from coframe.input.options import Options
 from coframe.input.source import Loaded
-from coframe.paper import initial_means
+from coframe.io.files import atomic
+from coframe.paper import initial
+from coframe.result.registration import Registration
 from coframe.start import search
+from coframe.types import Array
 
 FORMAT = "coframe-comparison/1"
 OURS, PAPER, START = "coframe", "jrmpc-b", "start"
@@ -39,13 +42,17 @@ Contestant = Callable[[Sequence[Float[Array, "_ D"]], Float[Array, "M D1 D1"]], 
 
 @dataclass(frozen=True)
 class Row:
-    """One method's figures; all but the first two are None where the method failed, the errors also without a truth."""
+    """One method's figures; all but the first two are None where the method failed, the errors also
+    without a truth.
+    """
 
     method: str
     seconds: float  # wall clock
-    residual: float | None = None  # median distance of points to the surface of the other clouds [user units]
+    # median distance of points to the surface of the other clouds [user units]
+    residual: float | None = None
     overlap: float | None = None  # share of points with another cloud within the gate
-    rotation: float | None = None  # mean error of the rotations [degrees], relative to the first cloud
+    # mean error of the rotations [degrees], relative to the first cloud
+    rotation: float | None = None
     worst_rotation: float | None = None  # largest
     translation: float | None = None  # mean error of the translations [user units]
     iterations: int | None = None
@@ -72,15 +79,25 @@ class Comparison:
 
     def content(self) -> dict[str, Any]:
         """All of it, as JSON can hold it."""
-        rows = [asdict(row) | {"poses": None if row.poses is None else row.poses.tolist()} for row in self.rows]
-        return {"format": FORMAT, "version": version("coframe"), **asdict(replace(self, rows=())), "rows": rows}
+        rows = [
+            asdict(row) | {"poses": None if row.poses is None else row.poses.tolist()}
+            for row in self.rows
+        ]
+        return {
+            "format": FORMAT,
+            "version": version("coframe"),
+            **asdict(replace(self, rows=())),
+            "rows": rows,
+        }
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as JSON."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary:
-            temporary.write_text(json.dumps(self.content(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            temporary.write_text(
+                json.dumps(self.content(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            )
         return path
 
 
@@ -90,10 +107,16 @@ def contestants(options: Options = DEFAULTS) -> dict[str, Contestant]:
     def ours(clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]) -> Registration:
         return register(clouds, start, options=options)
 
-    def papers(clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]) -> Registration:
-        drawn = initial_means.sampled(clouds, start, initial_means.count(clouds), np.random.default_rng(options.seed))
+    def papers(
+        clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]
+    ) -> Registration:
+        drawn = initial.means_on_points(
+            clouds, start, initial.component_count(clouds), np.random.default_rng(options.seed)
+        )
         size = max(map(extent, clouds))
-        return paper.batch(clouds, drawn, poses=start, variances=(0.05 * size) ** 2, epsilon=1e-6 * size**2)
+        return paper.batch(
+            clouds, drawn, poses=start, variances=(0.05 * size) ** 2, epsilon=1e-6 * size**2
+        )
 
     return {OURS: ours, PAPER: papers, **METHODS}
 
@@ -112,11 +135,13 @@ def compare(
 ) -> Comparison:
     """Run every method on the clouds from one start, and judge the results alike.
 
-    clouds: M arrays (N_j, D). poses: the start (M, D+1, D+1); default: found as `register` finds it, since the other methods
-    need one; clouds that cannot be matched with most others are left out. truth: the true poses, if known. methods: names (see
-    `contestants`), or functions of clouds and start by name; default: all. points: of each cloud that a method sees, at most;
-    results are judged on more. gate: what is farther apart is not the same surface [user units]; default: see
-    `metrics.default_gate`. on_method: called with a name, the methods done so far and the number of all.
+    clouds: M arrays (N_j, D). poses: the start (M, D+1, D+1); default: found as `register` finds
+    it, since the other methods need one; clouds that cannot be matched with most others are left
+    out. truth: the true poses, if known. methods: names (see `contestants`), or functions of clouds
+    and start by name; default: all. points: of each cloud that a method sees, at most; results are
+    judged on more. gate: what is farther apart is not the same surface [user units]; default: see
+    `metrics.default_gate`. on_method: called with a name, the methods done so far and the number of
+    all.
 
     >>> comparison = coframe.compare(clouds, truth=truth)
     >>> [(row.method, row.residual, row.rotation) for row in comparison.rows]
@@ -146,7 +171,9 @@ def compare(
         on_method(name, done, len(chosen))
         rows.append(judge(_run(name, method, seen, start)))
     on_method("", len(chosen), len(chosen))
-    return Comparison(tuple(names[j] for j in kept), tuple(rows), source, points, gate, options.seed, left_out)
+    return Comparison(
+        tuple(names[j] for j in kept), tuple(rows), source, points, gate, options.seed, left_out
+    )
 
 
 def _chosen(methods: Iterable[str] | None, options: Options) -> dict[str, Contestant]:
@@ -163,20 +190,36 @@ def _start(
 ) -> tuple[Float[Array, "m D1 D1"], list[int], str]:
     """Start poses, of which clouds, and where they come from."""
     if poses is not None:
-        return as_poses(poses, len(clouds), clouds[0].shape[1]), list(range(len(clouds))), search.GIVEN
+        return (
+            as_poses(poses, len(clouds), clouds[0].shape[1]),
+            list(range(len(clouds))),
+            search.GIVEN,
+        )
     place = Here(list(map(Loaded, clouds)), options.threads)
     found = search.start(place, place.each(Summary.of), rng=np.random.default_rng(options.seed))
     kept = sorted(found.groups[0])
     if len(kept) < 2:
-        raise InputError("clouds: expected clouds that can be matched with each other, found none; give start poses")
+        raise InputError(
+            "clouds: expected clouds that can be matched with each other, found none; give start"
+            " poses"
+        )
     return found.poses[0][kept], kept, found.source
 
 
 def _some(available: int, count: int, rng: np.random.Generator) -> Array:
-    return np.arange(available) if available <= count else np.sort(rng.choice(available, count, replace=False))
+    return (
+        np.arange(available)
+        if available <= count
+        else np.sort(rng.choice(available, count, replace=False))
+    )
 
 
-def _run(name: str, method: Contestant, clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]) -> Row:
+def _run(
+    name: str,
+    method: Contestant,
+    clouds: Sequence[Float[Array, "_ D"]],
+    start: Float[Array, "M D1 D1"],
+) -> Row:
     begun = time.perf_counter()
     try:
         result = method(clouds, start)
@@ -186,12 +229,22 @@ def _run(name: str, method: Contestant, clouds: Sequence[Float[Array, "_ D"]], s
     return Row(name, time.perf_counter() - begun, iterations=result.iterations, poses=result.poses)
 
 
-def _judged(surfaces: Sequence[Surface], gate: float, truth: Float[Array, "M D1 D1"] | None, row: Row) -> Row:
+def _judged(
+    surfaces: Sequence[Surface], gate: float, truth: Float[Array, "M D1 D1"] | None, row: Row
+) -> Row:
     if row.poses is None:
         return row
     poses, found = row.poses, metrics.agreement(surfaces, row.poses, gate)
     row = replace(row, residual=found.residual, overlap=found.overlap)
     if truth is None:
         return row
-    angles, shifts = metrics.rotation_errors(poses, truth)[1:], metrics.translation_errors(poses, truth)[1:]
-    return replace(row, rotation=float(angles.mean()), worst_rotation=float(angles.max()), translation=float(shifts.mean()))
+    angles, shifts = (
+        metrics.rotation_errors(poses, truth)[1:],
+        metrics.translation_errors(poses, truth)[1:],
+    )
+    return replace(
+        row,
+        rotation=float(angles.mean()),
+        worst_rotation=float(angles.max()),
+        translation=float(shifts.mean()),
+    )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""GMMReg (Jian and Vemuri 2011): each cloud is a mixture with a Gaussian on every point, and the L2 distance between the two
-mixtures is minimised, first with wide Gaussians, then with narrow ones.
+"""GMMReg (Jian and Vemuri 2011): each cloud is a mixture with a Gaussian on every point, and the L2
+distance between the two mixtures is minimised, first with wide Gaussians, then with narrow ones.
 
-A rigid motion changes only the product of the mixtures, integral f g = mean of N(x_i - y_j; 0, 2 s^2) over all pairs. Its
-logarithm is climbed here, which has the same maxima and no scale.
+A rigid motion changes only the product of the mixtures, integral f g = mean of N(x_i - y_j; 0, 2
+s^2) over all pairs. Its logarithm is climbed here, which has the same maxima and no scale.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,21 +16,21 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 
 from coframe import geometry
-from coframe.em import loop
-from coframe.types import Array
 from coframe.baselines import run
 from coframe.baselines.icp import ITERATIONS
 from coframe.baselines.run import Watch
-from coframe.input.checks import InputError
-from coframe.em.estep import Cloud
+from coframe.em import loop
+from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
+from coframe.errors import InputError
 from coframe.result.registration import Registration
-from coframe.em.sweeps import Sweep
+from coframe.types import Array
 
 COARSE_EVALUATIONS = 10  # of the first level, as in the paper
 DEVIATIONS = (0.2, 0.05)  # s of the two levels, as shares of the extent
 SWALLOW = 1e12  # see `Overlap`
-NEGLECTED = 1e-10  # of the peak: pairs farther apart than where a Gaussian falls below this count as infinitely far
+# of the peak: pairs farther apart than where a Gaussian falls below this count as infinitely far
+NEGLECTED = 1e-10
 
 
 def gmmreg(
@@ -41,7 +41,8 @@ def gmmreg(
     deviations: Sequence[float] = DEVIATIONS,
     on_iteration: Watch = loop.carry_on,
 ) -> Registration:
-    """Every cloud onto the first by GMMReg. iterations: evaluations of the last level; those before it have 10 each.
+    """Every cloud onto the first by GMMReg. iterations: evaluations of the last level; those before
+    it have 10 each.
 
     deviations: of the Gaussians in each level, as shares of the largest cloud's extent.
     """
@@ -82,8 +83,8 @@ def pairwise(
 class Overlap:
     """How much of two mixtures lies on each other, as a function of the twist that moves the first.
 
-    The sums over all pairs are those of an E-step beside a uniform class so dense that it takes all but 1 / SWALLOW of every
-    point: posteriors are then densities, up to that factor.
+    The sums over all pairs are those of an E-step beside a uniform class so dense that it takes all
+    but 1 / SWALLOW of every point: posteriors are then densities, up to that factor.
     """
 
     points: Float[Array, "N D"]
@@ -113,4 +114,6 @@ def left_jacobian(omega: Float[Array, " 3"]) -> Float[Array, "3 3"]:
     """J with exp(omega + d) = exp(J d) exp(omega) for small d."""
     angle = max(float(np.linalg.norm(omega)), 1e-8)
     W = np.cross(omega / angle, np.eye(3)).T  # columns: axis x e_i
-    return np.asarray(np.eye(3) + (1 - np.cos(angle)) / angle * W + (1 - np.sin(angle) / angle) * W @ W)
+    return np.asarray(
+        np.eye(3) + (1 - np.cos(angle)) / angle * W + (1 - np.sin(angle) / angle) * W @ W
+    )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Iterative closest points (Besl and McKay 1992), and its trimmed form (Chetverikov, Stepanov and Krsek 2005)."""
+"""Iterative closest points (Besl and McKay 1992), and its trimmed form (Chetverikov, Stepanov and
+Krsek 2005).
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -10,17 +12,19 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.em import loop
-from coframe.types import Array
 from coframe.baselines import run
 from coframe.baselines.run import Watch
-from coframe.input.checks import InputError
+from coframe.em import loop
+from coframe.errors import InputError
 from coframe.result.registration import Registration
+from coframe.types import Array
 
 ITERATIONS = 100  # as many as the paper gives every method
 LEAST_OVERLAP = 0.4  # that trimming may find by itself (Chetverikov et al.)
 EXPONENT = 3  # 1 + lambda: how dear a smaller overlap is (lambda = 2, ibid.)
-CLOSE = 4.0  # times the lower quartile of the distances: where two surfaces are the same, nine of ten matches are closer
+# times the lower quartile of the distances: where two surfaces are the same, nine of ten matches
+# are closer
+CLOSE = 4.0
 
 # Distances to the matched points and their indices -> which matches count.
 Choice = Callable[[Float[Array, " N"], Int[Array, " N"]], Bool[Array, " N"]]
@@ -33,8 +37,16 @@ def icp(
     iterations: int = ITERATIONS,
     on_iteration: Watch = loop.carry_on,
 ) -> Registration:
-    """ICP of every cloud onto the first: each point is matched with the nearest one, wherever that is."""
-    return run.run(partial(run.one_versus_all, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    """ICP of every cloud onto the first: each point is matched with the nearest one, wherever that
+    is.
+    """
+    return run.run(
+        partial(run.one_versus_all, pairwise),
+        clouds,
+        poses,
+        iterations=iterations,
+        on_iteration=on_iteration,
+    )
 
 
 def sequential_icp(
@@ -45,7 +57,13 @@ def sequential_icp(
     on_iteration: Watch = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the one before it; errors add up along the chain."""
-    return run.run(partial(run.sequential, pairwise), clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    return run.run(
+        partial(run.sequential, pairwise),
+        clouds,
+        poses,
+        iterations=iterations,
+        on_iteration=on_iteration,
+    )
 
 
 def trimmed_icp(
@@ -58,7 +76,8 @@ def trimmed_icp(
 ) -> Registration:
     """ICP of every cloud onto the first with the best matches only.
 
-    overlap: the share of matches that count, in (0, 1]; default: found anew in every iteration (see `best_overlap`).
+    overlap: the share of matches that count, in (0, 1]; default: found anew in every iteration (see
+    `best_overlap`).
     """
     if overlap is not None and not 0 < overlap <= 1:
         raise InputError(f"overlap: expected a share above 0 and at most 1, found {overlap!r}")
@@ -76,7 +95,9 @@ def close(distance: Float[Array, " N"], nearest: Int[Array, " N"]) -> Bool[Array
     return np.asarray(distance <= CLOSE * np.quantile(distance, 0.25))
 
 
-def trimmed(distance: Float[Array, " N"], nearest: Int[Array, " N"], overlap: float | None = None) -> Bool[Array, " N"]:
+def trimmed(
+    distance: Float[Array, " N"], nearest: Int[Array, " N"], overlap: float | None = None
+) -> Bool[Array, " N"]:
     """The nearest matches, as many as the share says."""
     share = best_overlap(distance) if overlap is None else overlap
     count = round(share * len(distance))
@@ -86,7 +107,9 @@ def trimmed(distance: Float[Array, " N"], nearest: Int[Array, " N"], overlap: fl
 
 
 def best_overlap(distance: Float[Array, " N"]) -> float:
-    """The share xi that minimises e(xi) / xi^(1 + lambda), e being the mean of the xi N smallest squared distances."""
+    """The share xi that minimises e(xi) / xi^(1 + lambda), e being the mean of the xi N smallest
+    squared distances.
+    """
     squares = np.sort(distance) ** 2
     count = np.arange(1, len(squares) + 1)
     share = count / len(squares)
@@ -96,7 +119,11 @@ def best_overlap(distance: Float[Array, " N"]) -> float:
 
 
 def pairwise(
-    source: Float[Array, "N D"], target: Float[Array, "K D"], motion: Float[Array, "D1 D1"], *, choose: Choice = everything
+    source: Float[Array, "N D"],
+    target: Float[Array, "K D"],
+    motion: Float[Array, "D1 D1"],
+    *,
+    choose: Choice = everything,
 ) -> Iterator[Float[Array, "D1 D1"]]:
     """Match each point with the nearest one, move by least squares, again and again."""
     tree = cKDTree(target)
@@ -113,4 +140,6 @@ def step(
     keep = choose(distance, nearest)
     if keep.sum() <= source.shape[1]:  # no motion follows from so few
         return motion, 0
-    return geometry.procrustes(source[keep], tree.data[nearest[keep]], np.ones(int(keep.sum()))), int(keep.sum())
+    return geometry.procrustes(
+        source[keep], tree.data[nearest[keep]], np.ones(int(keep.sum()))
+    ), int(keep.sum())

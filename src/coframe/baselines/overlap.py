@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Which clouds are matched with which, and where a cloud ends: what methods on many pairs must know beforehand."""
+"""Which clouds are matched with which, and where a cloud ends: what methods on many pairs must know
+beforehand.
+"""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -11,35 +13,52 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
 from coframe import geometry
+from coframe.errors import InputError
 from coframe.types import Array
-from coframe.input.checks import InputError
 
-REACH = 2.0  # times the distance at which half of a cloud finds its nearest other cloud: what is closer may be the same surface
+# times the distance at which half of a cloud finds its nearest other cloud: what is closer may be
+# the same surface
+REACH = 2.0
 LEAST_OVERLAP = 0.5  # of the points of either cloud
 NEIGHBOURS = 16  # of a point, which tell whether the cloud ends there
-LOPSIDED = 0.45  # mean offset of the neighbours over their mean distance: 0.2 inside, 0.6 on a straight edge
+# mean offset of the neighbours over their mean distance: 0.2 inside, 0.6 on a straight edge
+LOPSIDED = 0.45
 
 Pairs = Sequence[tuple[int, int]]
 
 
-def overlapping(clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]) -> list[tuple[int, int]]:
-    """The pairs (a, b), a < b, of clouds that overlap as they lie, and as many more as it takes to connect them all."""
+def overlapping(
+    clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]
+) -> list[tuple[int, int]]:
+    """The pairs (a, b), a < b, of clouds that overlap as they lie, and as many more as it takes to
+    connect them all.
+    """
     M = len(clouds)
     trees = [cKDTree(cloud) for cloud in clouds]
-    distances = [[_distances(clouds[a], trees[b], poses[a], poses[b]) for b in range(M)] for a in range(M)]
+    distances = [
+        [_distances(clouds[a], trees[b], poses[a], poses[b]) for b in range(M)] for a in range(M)
+    ]
     half = [min(float(np.median(distances[a][b])) for b in range(M) if b != a) for a in range(M)]
     reach = REACH * float(np.median(half))
     share = np.array([[(distances[a][b] <= reach).mean() for b in range(M)] for a in range(M)])
     share = np.minimum(share, share.T)
-    tree = minimum_spanning_tree(np.where(np.eye(M) > 0, 0.0, 1.5 - share)).toarray() > 0  # 0 would mean: no edge
-    return [(a, b) for a in range(M) for b in range(a + 1, M) if share[a, b] >= LEAST_OVERLAP or tree[a, b] or tree[b, a]]
+    # 0 would mean: no edge
+    tree = minimum_spanning_tree(np.where(np.eye(M) > 0, 0.0, 1.5 - share)).toarray() > 0
+    return [
+        (a, b)
+        for a in range(M)
+        for b in range(a + 1, M)
+        if share[a, b] >= LEAST_OVERLAP or tree[a, b] or tree[b, a]
+    ]
 
 
 def _distances(cloud: Array, tree: cKDTree, pose: Array, other: Array) -> Float[Array, " N"]:
     return np.asarray(tree.query(geometry.transform(geometry.inverse(other) @ pose, cloud))[0])
 
 
-def as_pairs(value: Any, clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]) -> list[tuple[int, int]]:
+def as_pairs(
+    value: Any, clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]
+) -> list[tuple[int, int]]:
     """Pairs as given, checked; those that overlap where none are given."""
     if value is None:
         return overlapping(clouds, poses)
@@ -47,12 +66,16 @@ def as_pairs(value: Any, clouds: Sequence[Float[Array, "_ D"]], poses: Float[Arr
     for pair in pairs:
         indices = len(pair) == 2 and all(isinstance(j, Integral) and 0 <= int(j) < M for j in pair)
         if not indices or pair[0] == pair[1]:
-            raise InputError(f"pairs: expected two different clouds of 0 to {M - 1}, found {pair!r}")
+            raise InputError(
+                f"pairs: expected two different clouds of 0 to {M - 1}, found {pair!r}"
+            )
     linked = np.eye(M)
     for a, b in pairs:
         linked[a, b] = 1
     if connected_components(linked, directed=False)[0] > 1:
-        raise InputError(f"pairs: expected pairs that connect all {M} clouds, found some clouds apart")
+        raise InputError(
+            f"pairs: expected pairs that connect all {M} clouds, found some clouds apart"
+        )
     return [(int(a), int(b)) for a, b in pairs]
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The command line's frame: the app that commands join, its consoles, the options they share, and how they fail."""
+"""The command line's frame: the app that commands join, its consoles, the options they share, and
+how they fail.
+"""
 
 import json
 import os
@@ -23,7 +25,9 @@ app = typer.Typer(
 
 
 class Out(Console):
-    """A console whose reader may leave (`coframe export ... | head`): the work and the exit code stay the same."""
+    """A console whose reader may leave (`coframe export ... | head`): the work and the exit code
+    stay the same.
+    """
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -31,13 +35,18 @@ class Out(Console):
 
 
 console = Out(highlight=False)
-watcher = Console(stderr=True, highlight=False)  # for progress: what is on stdout can go into a pipe
+# for progress: what is on stdout can go into a pipe
+watcher = Console(stderr=True, highlight=False)
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn at random.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all cores. The result is the same.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads; default: all cores. The result is the same.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
 
 
@@ -53,21 +62,25 @@ def say_json(content: object) -> None:
 
 def writable(folder: Path) -> None:
     """Refuse, before any work, a folder that cannot be written to; nothing is made yet."""
-    from coframe.input.checks import InputError
+    from coframe.errors import InputError
 
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise InputError(f"{folder}: expected a folder to write to, found the file {there}")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: expected a folder to write to, found no permission to write in {there}")
+        raise InputError(
+            f"{folder}: expected a folder to write to, found no permission to write in {there}"
+        )
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which ends with one clear line and an exit code whatever happens: 2 for errors, 130 for Ctrl-C."""
+    """The command, which ends with one clear line and an exit code whatever happens: 2 for errors,
+    130 for Ctrl-C.
+    """
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        from coframe.input.checks import InputError
+        from coframe.errors import InputError
 
         before = signal.signal(signal.SIGTERM, _end)  # else temporary files would stay
         try:
@@ -85,12 +98,18 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except MemoryError:
             reason, code = "not enough memory for this; fewer or thinned-out clouds need less", 2
         except OSError as error:
-            reason, code = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 2
+            reason, code = (
+                ": ".join(str(part) for part in (error.filename, error.strerror or error) if part),
+                2,
+            )
         except Exception as error:
             if os.environ.get("COFRAME_TRACEBACK"):
                 raise
             where = "this is a defect of coframe; COFRAME_TRACEBACK=1 shows where it happened"
-            reason, code = f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})", 2
+            reason, code = (
+                f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})",
+                2,
+            )
         else:
             return
         finally:
@@ -119,7 +138,10 @@ def _show_version(wanted: bool) -> bool:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Options of coframe itself."""

@@ -17,20 +17,42 @@ if TYPE_CHECKING:
 
 def compare(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILES", help="Two or more clouds: files of any format, folders, patterns.")
+        list[Path],
+        typer.Argument(
+            metavar="FILES", help="Two or more clouds: files of any format, folders, patterns."
+        ),
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for comparison.html and .json.")] = None,
-    truth: Annotated[Path | None, typer.Option(help="True poses in any format, matched by name.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for comparison.html and .json.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="True poses in any format, matched by name.")
+    ] = None,
     poses: Annotated[
-        Path | None, typer.Option(help="Start poses of all methods. Default: found as register finds them; most need a start.")
+        Path | None,
+        typer.Option(
+            help=(
+                "Start poses of all methods. Default: found as register finds them; most need a"
+                " start."
+            )
+        ),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="A method to run, by the name in the table; may be repeated. Default: all.")
+        list[str] | None,
+        typer.Option(
+            help="A method to run, by the name in the table; may be repeated. Default: all."
+        ),
     ] = None,
     points: Annotated[
-        int, typer.Option(min=4, help="Points of each cloud that the methods see; they are judged on more.")
+        int,
+        typer.Option(
+            min=4, help="Points of each cloud that the methods see; they are judged on more."
+        ),
     ] = 3000,
-    gate: Annotated[float | None, typer.Option(help="Distance beyond which surfaces differ. Default: from the clouds.")] = None,
+    gate: Annotated[
+        float | None,
+        typer.Option(help="Distance beyond which surfaces differ. Default: from the clouds."),
+    ] = None,
     seed: Seed = 0,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -38,8 +60,9 @@ def compare(
 ) -> None:
     """Run every method on your own clouds, side by side.
 
-    All begin with the same poses and see the same points. The residual is the median distance of a point to the surface of the
-    other clouds, where one is within the gate; the overlap is the share of points for which that is so.
+    All begin with the same poses and see the same points. The residual is the median distance of a
+    point to the surface of the other clouds, where one is within the gate; the overlap is the share
+    of points for which that is so.
 
     Examples:
 
@@ -85,7 +108,9 @@ def _show(found: "Comparison", columns: dict[str, list[str]]) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
     for label in columns:
         text = label in ("method", "failure")
-        table.add_column(escape(label), no_wrap=label != "failure", justify="left" if text else "right")
+        table.add_column(
+            escape(label), no_wrap=label != "failure", justify="left" if text else "right"
+        )
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(escape, row))
     console.print(table)

@@ -11,7 +11,10 @@ from coframe.cli.app import console
 
 def datasets(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Sets to download, such as bunny; none: all are listed.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="Sets to download, such as bunny; none: all are listed.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """List the published data sets, or download some.
@@ -30,4 +33,6 @@ def datasets(
         return
     for name in names:
         found = sets.load(name, fetch=True)
-        console.print(f"{name}: {len(found.paths)} files in {found.folder}; {found.terms}", soft_wrap=True)
+        console.print(
+            f"{name}: {len(found.paths)} files in {found.folder}; {found.terms}", soft_wrap=True
+        )

@@ -22,7 +22,9 @@ def demo(
     views: Annotated[int, typer.Option(min=2, help="Number of scans.")] = 6,
     points: Annotated[int, typer.Option(min=100, help="Points per scan, about.")] = 2000,
     outliers: Annotated[float, typer.Option(min=0, max=1, help="Outliers per true point.")] = 0.1,
-    noise: Annotated[float, typer.Option(help="Signal-to-noise ratio of the points, in dB.")] = 45.0,
+    noise: Annotated[
+        float, typer.Option(help="Signal-to-noise ratio of the points, in dB.")
+    ] = 45.0,
     seed: Seed = 0,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -42,7 +44,9 @@ def demo(
     writable(output)
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
-    scene = simulate.scene(views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng)
+    scene = simulate.scene(
+        views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng
+    )
     chosen = Options(seed=seed, threads=threads)
     with watching(quiet) as watch:
         result = register(scene.clouds, options=chosen, **watch.callbacks)

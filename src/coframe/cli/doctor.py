@@ -42,17 +42,31 @@ def doctor() -> None:
             return ""
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    say(f"coframe {coframe.__version__}, Python {platform.python_version()} on {platform.platform()}, {cores} threads")
-    say("  " + ", ".join(f"{package} {installed(package)}" for package in ("numpy", "scipy", "numba", "plyfile")))
+    say(
+        f"coframe {coframe.__version__}, Python {platform.python_version()} on"
+        f" {platform.platform()}, {cores} threads"
+    )
+    say(
+        "  "
+        + ", ".join(
+            f"{package} {installed(package)}" for package in ("numpy", "scipy", "numba", "plyfile")
+        )
+    )
     for extra, (package, purpose) in EXTRAS.items():
         found = installed(package)
-        say(f"  {purpose}: " + (f"{package} {found}" if found else f"absent; pip install 'coframe[{extra}]'"))
+        say(
+            f"  {purpose}: "
+            + (f"{package} {found}" if found else f"absent; pip install 'coframe[{extra}]'")
+        )
     scene = simulate.scene(3, 300, degrees=50.0, noise_db=50.0, rng=np.random.default_rng(1))
     began = time.perf_counter()
     result = coframe.register(scene.clouds)
     seconds = time.perf_counter() - began
     error = float(metrics.rotation_errors(result.poses, scene.poses).max())
     good = error < SELF_TEST and all(verdict.verdict == "aligned" for verdict in result.verdicts)
-    say(f"  self-test: {'passed' if good else 'FAILED'}, largest rotation error {error:.3f} deg, {seconds:.1f} s")
+    say(
+        f"  self-test: {'passed' if good else 'FAILED'}, largest rotation error {error:.3f} deg,"
+        f" {seconds:.1f} s"
+    )
     if not good:
         raise typer.Exit(1)

@@ -11,18 +11,27 @@ from rich.table import Table
 from coframe.cli.app import AsJson, console, say, say_json
 
 if TYPE_CHECKING:
-    from coframe.io.trajectory import Errors
+    from coframe.evaluate.trajectory_errors import Errors
 
 
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a result, or a file of poses or a trajectory.")],
-    truth: Annotated[Path, typer.Option(help="True poses in any format, matched by name; of a trajectory, by time.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of a result, or a file of poses or a trajectory."
+        ),
+    ],
+    truth: Annotated[
+        Path,
+        typer.Option(help="True poses in any format, matched by name; of a trajectory, by time."),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Compare a result with true poses.
 
-    Poses are known up to one common motion: each cloud is compared relative to the first of its group. Translations are those
-    of the clouds' own origins. A result of `coframe track` is compared as a trajectory, with ATE and RPE.
+    Poses are known up to one common motion: each cloud is compared relative to the first of its
+    group. Translations are those of the clouds' own origins. A result of `coframe track` is
+    compared as a trajectory, with ATE and RPE.
 
     Examples:
 
@@ -44,8 +53,8 @@ def _of_poses(file: Path, truth: Path) -> dict[str, Any]:
     """Angles and distances per cloud, and over all that have something to be compared with."""
     import numpy as np
 
+    from coframe.errors import InputError
     from coframe.evaluate import metrics
-    from coframe.input.checks import InputError
     from coframe.io import poses as pose_files
 
     known = pose_files.read(file)
@@ -58,7 +67,8 @@ def _of_poses(file: Path, truth: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [{"name": name} for name in names]
     for group in _groups(file, names):
         angles, shifts = (
-            measure(found[group], true[group]).tolist() for measure in (metrics.rotation_errors, metrics.translation_errors)
+            measure(found[group], true[group]).tolist()
+            for measure in (metrics.rotation_errors, metrics.translation_errors)
         )
         for j, angle, shift in list(zip(group, angles, shifts, strict=True))[1:]:
             rows[j] |= {"rotation_deg": angle, "translation": shift, "relative_to": names[group[0]]}
@@ -82,27 +92,44 @@ def _groups(file: Path, names: list[str]) -> list[list[int]]:
 
     try:
         groups = json.loads(file.read_text(encoding="utf-8"))["groups"]
-        return [[names.index(name) for name in group] for group in groups] or [list(range(len(names)))]
+        return [[names.index(name) for name in group] for group in groups] or [
+            list(range(len(names)))
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         return [list(range(len(names)))]
 
 
 def _of_trajectory(file: Path, truth: Path) -> dict[str, Any]:
+    from coframe.evaluate import trajectory_errors
     from coframe.io import trajectory
 
     estimate, true = trajectory.read_tum(file), trajectory.read_tum(truth)
-    shift, turn = trajectory.relative_errors(estimate, true)
+    shift, turn = trajectory_errors.relative_errors(estimate, true)
 
     def told(errors: "Errors") -> dict[str, float]:
-        return {"rmse": errors.rmse, "mean": errors.mean, "median": errors.median, "largest": errors.largest}
+        return {
+            "rmse": errors.rmse,
+            "mean": errors.mean,
+            "median": errors.median,
+            "largest": errors.largest,
+        }
 
-    ate = trajectory.absolute_errors(estimate, true)
-    return {"poses": len(estimate), "matched": len(ate.values), "ate": told(ate), "rpe": told(shift), "rpe_deg": told(turn)}
+    ate = trajectory_errors.absolute_errors(estimate, true)
+    return {
+        "poses": len(estimate),
+        "matched": len(ate.values),
+        "ate": told(ate),
+        "rpe": told(shift),
+        "rpe_deg": told(turn),
+    }
 
 
 def _show(content: dict[str, Any]) -> None:
     if "clouds" not in content:
-        say(f"{content['matched']} of {content['poses']} poses matched by time; RPE from one frame to the next")
+        say(
+            f"{content['matched']} of {content['poses']} poses matched by time; RPE from one frame"
+            " to the next"
+        )
         for key, unit in (("ate", "unit"), ("rpe", "unit"), ("rpe_deg", "deg")):
             figures = ", ".join(f"{name} {value:.4g}" for name, value in content[key].items())
             say(f"{key.partition('_')[0].upper()} [{unit}]: {figures}")
@@ -112,7 +139,11 @@ def _show(content: dict[str, Any]) -> None:
     table.add_column("translation error", justify="right")
     table.add_column("relative to")
     for row in content["clouds"]:
-        errors = (f"{row['rotation_deg']:.3f} deg", f"{row['translation']:.4g}") if "rotation_deg" in row else ("", "")
+        errors = (
+            (f"{row['rotation_deg']:.3f} deg", f"{row['translation']:.4g}")
+            if "rotation_deg" in row
+            else ("", "")
+        )
         table.add_row(escape(row["name"]), *errors, escape(row.get("relative_to", "")))
     console.print(table)
     for key, unit in (("rotation_deg", " deg"), ("translation", "")):

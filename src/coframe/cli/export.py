@@ -8,13 +8,19 @@ import typer
 
 from coframe.cli.app import AsJson, Quiet, say, say_json
 
-EXPORTS = "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d. Points: e57, ply, pcd, las, laz, xyz, csv, npy, aligned."
+EXPORTS = (
+    "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d. Points: e57, ply, pcd, las, laz, xyz,"
+    " csv, npy, aligned."
+)
 
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a result.")],
     to: Annotated[str, typer.Option(help=EXPORTS)],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File or folder to write. Default: one in DIR.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File or folder to write. Default: one in DIR."),
+    ] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Leave the outliers out.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,

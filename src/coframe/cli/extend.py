@@ -7,19 +7,39 @@ from typing import Annotated
 
 import typer
 
-from coframe.cli.app import AsJson, Quiet, Seed, Threads, WithReport, console, say, say_json, writable
+from coframe.cli.app import (
+    AsJson,
+    Quiet,
+    Seed,
+    Threads,
+    WithReport,
+    console,
+    say,
+    say_json,
+    writable,
+)
 from coframe.cli.show import as_told, failed, store, verdict_table
 
 
 def extend(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with a result of register or extend.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="One or more clouds to add, in this order.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the result. Default: the same.")] = None,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with a result of register or extend.")
+    ],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILES", help="One or more clouds to add, in this order."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for the result. Default: the same."),
+    ] = None,
     start: Annotated[
         str,
         typer.Option(
             metavar="previous|velocity|match",
-            help="Where a cloud starts: as the last one, as the last two suggest, or from anywhere.",
+            help=(
+                "Where a cloud starts: as the last one, as the last two suggest, or from anywhere."
+            ),
         ),
     ] = "previous",
     poses: Annotated[Path | None, typer.Option(help="Start poses, matched by file name.")] = None,
@@ -38,7 +58,7 @@ def extend(
     coframe extend out new.ply --start match
     """
     import coframe
-    from coframe.input.checks import InputError
+    from coframe.errors import InputError
     from coframe.io import poses as pose_files
 
     begun = time.perf_counter()
@@ -46,11 +66,15 @@ def extend(
     writable(target)
     result = coframe.load(folder)
     before = len(result.clouds)
-    known = pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
+    known = (
+        pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
+    )
     options = coframe.Options(seed=seed, threads=threads)
     for path, pose in zip(files, known, strict=True):
         if path.stem in result.names:
-            raise InputError(f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there")
+            raise InputError(
+                f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there"
+            )
         result = coframe.extend(result, path, pose, options=options)
     written = store(target, result, options, None, begun, report=report)
     if as_json:

@@ -25,6 +25,8 @@ def report(
 
     result = coframe.load(folder)
     known = run.load(folder, result.poses.shape)
-    path = reports.write(result, folder / "report.html", run=known, colours=reports.stored_colours(folder, result))
+    path = reports.write(
+        result, folder / "report.html", run=known, colours=reports.stored_colours(folder, result)
+    )
     if not quiet:
         say(f"wrote {path}")

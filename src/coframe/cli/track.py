@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from coframe.cli.app import AsJson, Output, Quiet, Seed, Threads, WithReport, say, say_json, watcher, writable
+from coframe.cli.app import (
+    AsJson,
+    Output,
+    Quiet,
+    Seed,
+    Threads,
+    WithReport,
+    say,
+    say_json,
+    watcher,
+    writable,
+)
 from coframe.cli.watch import TimeLeft, about
 
 if TYPE_CHECKING:
@@ -21,15 +32,28 @@ CHECKPOINT = 100  # frames of a sequence from one saved state to the next
 
 
 def track(
-    sequence: Annotated[Path, typer.Argument(help="Folder: TUM RGB-D, depth images with intrinsics.json, or clouds.")],
+    sequence: Annotated[
+        Path,
+        typer.Argument(help="Folder: TUM RGB-D, depth images with intrinsics.json, or clouds."),
+    ],
     output: Output,
     intrinsics: Annotated[
         str | None,
-        typer.Option(help="Camera: a JSON file with fx, fy, cx, cy, scale; or freiburg1, freiburg2, freiburg3, kinect."),
+        typer.Option(
+            help=(
+                "Camera: a JSON file with fx, fy, cx, cy, scale; or freiburg1, freiburg2,"
+                " freiburg3, kinect."
+            )
+        ),
     ] = None,
     points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = 1500,
-    components: Annotated[int, typer.Option(min=10, help="Gaussians that frames are placed against.")] = 800,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run in the same folder ended.")] = False,
+    components: Annotated[
+        int, typer.Option(min=10, help="Gaussians that frames are placed against.")
+    ] = 800,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where an interrupted run in the same folder ended."),
+    ] = False,
     seed: Seed = 0,
     threads: Threads = None,
     report: WithReport = True,
@@ -45,7 +69,11 @@ def track(
     from coframe.sequence.tracker import Tracker, TrackOptions
 
     begun = time.perf_counter()
-    camera = frames.read_intrinsics(intrinsics) if intrinsics and Path(intrinsics).suffix == ".json" else intrinsics
+    camera = (
+        frames.read_intrinsics(intrinsics)
+        if intrinsics and Path(intrinsics).suffix == ".json"
+        else intrinsics
+    )
     source = frames.open_frames(sequence, intrinsics=camera)
     writable(output)
     checkpoint = output / "state.npz"
@@ -59,7 +87,10 @@ def track(
     if as_json and not stopped:
         say_json({**told, "folder": str(output), "files": written})
     elif not quiet and not as_json:
-        say(f"{told['frames']} of {told['of']} frames, {len(told['lost'])} lost, {len(told['keyframes'])} key frames")
+        say(
+            f"{told['frames']} of {told['of']} frames, {len(told['lost'])} lost,"
+            f" {len(told['keyframes'])} key frames"
+        )
         say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}/")
     if stopped:
         again = shlex.join(["coframe", "track", str(sequence), "-o", str(output), "--resume"])
@@ -70,11 +101,14 @@ def track(
 
 
 def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool) -> bool:
-    """Give the tracker all frames; after Ctrl-C the frame at hand is finished first. Returns whether the run was stopped."""
+    """Give the tracker all frames; after Ctrl-C the frame at hand is finished first.
+
+    Returns whether the run was stopped.
+    """
     import signal
 
     from coframe.sequence import state
-    from coframe.em.sweeps import quiet_blas
+    from coframe.threads import quiet_blas
 
     stopped = False
 
@@ -88,7 +122,10 @@ def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     try:
         hidden = quiet or not watcher.is_terminal
-        with quiet_blas(), Progress(*columns, console=watcher, transient=True, disable=hidden) as progress:
+        with (
+            quiet_blas(),
+            Progress(*columns, console=watcher, transient=True, disable=hidden) as progress,
+        ):
             first, began, left = len(tracker.times), time.perf_counter(), TimeLeft()
             left.report(0.0)
             task = progress.add_task(f"frame {first} of {len(source)}")
@@ -99,7 +136,12 @@ def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool)
                 left.report((step.index + 1 - first) / (len(source) - first))
                 where = f"frame {step.index + 1} of {len(source)}: {rate:.0f} frames/s, {quality}"
                 progress.update(
-                    task, description=f"{where}, {left_in_words}" if (left_in_words := about(left.seconds())) else where
+                    task,
+                    description=(
+                        f"{where}, {left_in_words}"
+                        if (left_in_words := about(left.seconds()))
+                        else where
+                    ),
                 )
                 if (step.index + 1) % CHECKPOINT == 0:
                     state.save(tracker, checkpoint)
@@ -122,8 +164,7 @@ def _write_track(
     import numpy as np
 
     from coframe import report as reports
-    from coframe.io import trajectory
-    from coframe.io import ply
+    from coframe.io import ply, trajectory
     from coframe.io.files import atomic
 
     result = tracker.result()
@@ -149,9 +190,14 @@ def _write_track(
     with atomic(output / "track.json") as temporary:
         temporary.write_text(json.dumps(told, indent=1) + "\n")
     if report:
-        run = reports.Run(shlex.join(["coframe", *sys.argv[1:]]), asdict(tracker.options), seconds=time.perf_counter() - begun)
+        run = reports.Run(
+            shlex.join(["coframe", *sys.argv[1:]]),
+            asdict(tracker.options),
+            seconds=time.perf_counter() - begun,
+        )
         reports.track.write(result, source.names, output / "report.html", run=run)
         written.append("report.html")
     else:
-        (output / "report.html").unlink(missing_ok=True)  # that of an earlier run would speak of another result
+        # that of an earlier run would speak of another result
+        (output / "report.html").unlink(missing_ok=True)
     return told, written

@@ -21,7 +21,10 @@ KNOWN = 0.05  # share of the work before which nothing is said of the rest
 
 @dataclass
 class TimeLeft:
-    """Seconds left, from the share of the work that is done. It counts down between reports; a new guess moves it half way."""
+    """Seconds left, from the share of the work that is done.
+
+    It counts down between reports; a new guess moves it half way.
+    """
 
     now: Callable[[], float] = time.monotonic
     share: float = 0.0
@@ -57,7 +60,9 @@ def about(seconds: float | None) -> str:
         step = 1 if seconds <= 10 else 5
         return f"about {step * math.ceil(seconds / step)} s left"
     return (
-        f"about {math.ceil(seconds / 60)} min left" if seconds < 3600 else f"about {math.ceil(seconds / 360) / 10:.1f} h left"
+        f"about {math.ceil(seconds / 60)} min left"
+        if seconds < 3600
+        else f"about {math.ceil(seconds / 360) / 10:.1f} h left"
     )
 
 
@@ -103,14 +108,18 @@ class Watch:
 
 
 class _Time(ProgressColumn):
-    """The time left, rendered anew with every frame; before anything is known of it, the time that has passed."""
+    """The time left, rendered anew with every frame; before anything is known of it, the time that
+    has passed.
+    """
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        return Text(self.watch.time_left() or f"{task.elapsed or 0:.0f} s", style="progress.remaining")
+        return Text(
+            self.watch.time_left() or f"{task.elapsed or 0:.0f} s", style="progress.remaining"
+        )
 
 
 @contextmanager
@@ -118,7 +127,9 @@ def watching(quiet: bool) -> Iterator[Watch]:
     """A line on stderr while the block runs, where that is a terminal; it vanishes in the end."""
     watch = Watch(lambda text: progress.update(task, description=text))
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), _Time(watch)
-    progress = Progress(*columns, console=watcher, transient=True, disable=quiet or not watcher.is_terminal)
+    progress = Progress(
+        *columns, console=watcher, transient=True, disable=quiet or not watcher.is_terminal
+    )
     task = progress.add_task("reading")
     with progress:
         yield watch

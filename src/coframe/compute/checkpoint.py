@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What a run has done so far, kept in a file, so that an interrupted run goes on to the very same result.
+"""What a run has done so far, kept in a file, so that an interrupted run goes on to the very same
+result.
 
-A run is a deterministic function of its input, so only its costly parts are kept: how far each EM phase has come, and what was
-found out about each pair of scans. Each is known by a digest of what it began with. A run that goes on begins at the beginning,
-finds these parts done, and is soon where it was.
+A run is a deterministic function of its input, so only its costly parts are kept: how far each EM
+phase has come, and what was found out about each pair of scans. Each is known by a digest of what
+it began with. A run that goes on begins at the beginning, finds these parts done, and is soon where
+it was.
 """
 
 import hashlib
@@ -23,11 +25,10 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from coframe.em import loop
-from coframe.types import Array
-from coframe.input.checks import InputError
 from coframe.em.loop import Expectation, Fit, Iteration, Maximization, State, Status
 from coframe.em.mixture import Mixture
-from coframe.input.source import Loaded, Source
+from coframe.errors import InputError
+from coframe.types import Array
 
 FORMAT = "coframe-checkpoint/1"
 SECONDS = 3.0  # from one write to the next
@@ -38,19 +39,21 @@ UNREADABLE = (sqlite3.Error, UnicodeError)  # what SQLite makes of a damaged fil
 Arrays = Mapping[str, Shaped[Array, "..."]]
 
 
-class Journal:
+class Checkpoint:
     """The checkpoint of one run: a file that is gone when the run has ended well.
 
-    `resume` goes on with what an interrupted run left in the file; without, the file begins anew. What is written is on disk,
-    whole, before the run goes on, so that neither `kill -9` nor a power cut leaves anything else behind. `every`: seconds from
-    one write to the next.
+    `resume` goes on with what an interrupted run left in the file; without, the file begins anew.
+    What is written is on disk, whole, before the run goes on, so that neither `kill -9` nor a power
+    cut leaves anything else behind. `every`: seconds from one write to the next.
 
-    >>> with coframe.Journal("out/checkpoint.db", resume=True) as journal:
-    ...     result = coframe.register(clouds, journal=journal)
+    >>> with coframe.Checkpoint("out/checkpoint.db", resume=True) as checkpoint:
+    ...     result = coframe.register(clouds, checkpoint=checkpoint)
     ...     result.save("out")
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, resume: bool = False, every: float | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, resume: bool = False, every: float | None = None
+    ) -> None:
         self.path = Path(path)
         self.resumed = resume and self.path.exists()  # whether there was anything to go on with
         self._every, self._last = SECONDS if every is None else every, time.monotonic()
@@ -62,20 +65,30 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.path.parent}: expected a folder to write to, found {error.strerror}") from None
+            raise InputError(
+                f"{self.path.parent}: expected a folder to write to, found {error.strerror}"
+            ) from None
         try:
             self._file = sqlite3.connect(self.path, check_same_thread=False)
-            self._file.execute("CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)")
+            self._file.execute(
+                "CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)"
+            )
             self._file.commit()
         except (*UNREADABLE, OSError) as error:
             raise InputError(
-                f"{self.path}: expected a checkpoint of coframe that can be written, found {_line(error)}"
+                f"{self.path}: expected a checkpoint of coframe that can be written, found"
+                f" {_line(error)}"
             ) from None
 
-    def __enter__(self) -> "Journal":
+    def __enter__(self) -> "Checkpoint":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self._file.close()
             self._remove()
@@ -84,24 +97,40 @@ class Journal:
             self._file.close()
 
     def stop(self) -> None:
-        """Have the run end with KeyboardInterrupt as soon as it next turns to its journal. For signal handlers."""
+        """Have the run end with KeyboardInterrupt as soon as it next turns to its checkpoint.
+
+        For signal handlers.
+        """
         self._stopped = True
 
-    def begin(self, options: Mapping[str, Any], clouds: Sequence[tuple[str, str]], start: str) -> None:
-        """Say what the run is about: options, name and digest of each cloud, and the digest of start poses and the like.
+    def begin(
+        self, options: Mapping[str, Any], clouds: Sequence[tuple[str, str]], start: str
+    ) -> None:
+        """Say what the run is about: options, name and digest of each cloud, and the digest of
+        start poses and the like.
 
         Raises InputError, naming what has changed, when the file is of another run.
         """
-        about = {"format": FORMAT, "version": _version(), "options": dict(options), "clouds": list(clouds), "start": start}
+        about = {
+            "format": FORMAT,
+            "version": _version(),
+            "options": dict(options),
+            "clouds": list(clouds),
+            "start": start,
+        }
         kept = self._read("run")
         if kept is None:
             self._waiting["run"] = {"json": np.array(json.dumps(about))}
             self.write()
             return
         try:
-            _compare(str(self.path.parent), json.loads(str(kept["json"])), json.loads(json.dumps(about)))
+            _compare(
+                str(self.path.parent), json.loads(str(kept["json"])), json.loads(json.dumps(about))
+            )
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise InputError(f"{self.path}: expected a checkpoint of coframe, found another file ({error!r})") from None
+            raise InputError(
+                f"{self.path}: expected a checkpoint of coframe, found another file ({error!r})"
+            ) from None
 
     def batch(
         self,
@@ -114,12 +143,27 @@ class Journal:
         **settings: Any,
     ) -> Fit:
         """`em.batch`, from where it was left, if it was."""
-        plain = {name: value for name, value in sorted(settings.items()) if isinstance(value, int | float | None)}
-        key = digest(*_packed_mixture(mixture).values(), poses, np.array(json.dumps([plain, len(history)])))
+        plain = {
+            name: value
+            for name, value in sorted(settings.items())
+            if isinstance(value, int | float | None)
+        }
+        key = digest(
+            *_packed_mixture(mixture).values(), poses, np.array(json.dumps([plain, len(history)]))
+        )
         kept = self._read(key)
         state = None if kept is None else _unpacked(kept, history)
         keep = partial(self._keep_state, key, len(history))
-        return loop.batch(expect, maximize, poses, mixture, history=history, state=state, on_state=keep, **settings)
+        return loop.batch(
+            expect,
+            maximize,
+            poses,
+            mixture,
+            history=history,
+            state=state,
+            on_state=keep,
+            **settings,
+        )
 
     def recall(self, began: Array) -> Array | None:
         """What was found out from this beginning, if that is known."""
@@ -138,7 +182,9 @@ class Journal:
                 with self._file:
                     self._file.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
             except UNREADABLE as error:
-                raise InputError(f"{self.path}: expected to write the checkpoint, found {_line(error)}") from None
+                raise InputError(
+                    f"{self.path}: expected to write the checkpoint, found {_line(error)}"
+                ) from None
             self._waiting.clear()
             self._last = time.monotonic()
 
@@ -162,14 +208,21 @@ class Journal:
             if key in self._waiting:
                 return self._waiting[key]
             try:
-                row = self._file.execute("SELECT value FROM record WHERE key = ?", (key,)).fetchone()
+                row = self._file.execute(
+                    "SELECT value FROM record WHERE key = ?", (key,)
+                ).fetchone()
             except UNREADABLE as error:
-                raise InputError(f"{self.path}: expected a checkpoint of coframe, found {_line(error)}") from None
+                raise InputError(
+                    f"{self.path}: expected a checkpoint of coframe, found {_line(error)}"
+                ) from None
         if row is None:
             return None
         content = row[0][SEAL:] if isinstance(row[0], bytes) else b""
         if _sealed(key, content) != row[0]:
-            raise InputError(f"{self.path}: expected a checkpoint of coframe, found a damaged one; begin anew without --resume")
+            raise InputError(
+                f"{self.path}: expected a checkpoint of coframe, found a damaged one; begin anew"
+                " without --resume"
+            )
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
@@ -185,15 +238,6 @@ def digest(*arrays: Shaped[Array, "..."]) -> str:
         found.update(f"{array.dtype.str}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
-
-
-def cloud_digest(cloud: Source) -> tuple[str, str]:
-    """Names for what the points of a cloud are, and for their weights, wherever the cloud is."""
-    found = hashlib.blake2b(f"{np.dtype(np.float64).str}{cloud.shape}".encode(), digest_size=20)
-    for block in cloud.blocks():
-        found.update(np.ascontiguousarray(block.points).data)
-    weights = cloud.weights if isinstance(cloud, Loaded) else None
-    return found.hexdigest(), "" if weights is None else digest(weights)
 
 
 def _version() -> str:
@@ -213,10 +257,15 @@ def _compare(folder: str, kept: dict[str, Any], now: dict[str, Any]) -> None:
         raise InputError(f"clouds: expected {', '.join(before)}, {told}, found {', '.join(names)}")
     for (name, found), (_, expected) in zip(now["clouds"], kept["clouds"], strict=True):
         if found != expected:
-            raise InputError(f"{name}: expected the same points {told}, found others; leave --resume out to begin anew")
+            raise InputError(
+                f"{name}: expected the same points {told}, found others; leave --resume out to"
+                " begin anew"
+            )
     for name, value in now["options"].items():
         if kept["options"].get(name) != value:
-            raise InputError(f"{name}: expected {kept['options'].get(name)!r}, {told}, found {value!r}")
+            raise InputError(
+                f"{name}: expected {kept['options'].get(name)!r}, {told}, found {value!r}"
+            )
     if kept["start"] != now["start"]:
         raise InputError(f"poses, weights, fixed or priors: expected the same {told}, found others")
 
@@ -226,7 +275,9 @@ def _line(error: Exception) -> str:
 
 
 def _sealed(key: str, content: bytes) -> bytes:
-    """The content behind a sum over it and its key: a run goes on from what was written, or not at all."""
+    """The content behind a sum over it and its key: a run goes on from what was written, or not at
+    all.
+    """
     return hashlib.blake2b(key.encode() + content, digest_size=SEAL).digest() + content
 
 
@@ -239,7 +290,13 @@ def _bytes(arrays: Arrays) -> bytes:
 def _packed_mixture(mixture: Mixture, prefix: str = "") -> dict[str, Array]:
     """A mixture as arrays."""
     seen = np.empty((0, 0)) if mixture.visibility is None else mixture.visibility
-    values = mixture.means, mixture.covariances, mixture.weights, np.array(mixture.outlier_density), seen
+    values = (
+        mixture.means,
+        mixture.covariances,
+        mixture.weights,
+        np.array(mixture.outlier_density),
+        seen,
+    )
     return {prefix + name: value for name, value in zip(MIXTURE, values, strict=True)}
 
 
@@ -256,8 +313,14 @@ def _packed(state: State, known: int) -> Arrays:
     steps = state.history[known:]
     arrays = {
         "poses": state.poses,
-        "loop": np.array([state.stride, state.turns, state.calm, state.best, ENDS.index(state.status)]),
-        "steps": np.array([[step.number, step.log_likelihood, step.step, step.points] for step in steps]).reshape(-1, 4),
+        "loop": np.array(
+            [state.stride, state.turns, state.calm, state.best, ENDS.index(state.status)]
+        ),
+        "steps": (
+            np.array(
+                [[step.number, step.log_likelihood, step.step, step.points] for step in steps]
+            ).reshape(-1, 4)
+        ),
         "steps_poses": np.array([step.poses for step in steps]),
         **_packed_mixture(state.mixture),
     }
@@ -273,7 +336,9 @@ def _unpacked(kept: Arrays, history: tuple[Iteration, ...]) -> State:
     stride, turns, calm, best, end = kept["loop"].tolist()
     steps = [
         Iteration(int(number), log_likelihood, step, poses, points)
-        for (number, log_likelihood, step, points), poses in zip(kept["steps"].tolist(), kept["steps_poses"], strict=True)
+        for (number, log_likelihood, step, points), poses in zip(
+            kept["steps"].tolist(), kept["steps_poses"], strict=True
+        )
     ]
     return State(
         kept["poses"],
@@ -283,7 +348,11 @@ def _unpacked(kept: Arrays, history: tuple[Iteration, ...]) -> State:
         int(calm),
         best,
         kept.get("twist"),
-        (kept["before_poses"], _unpacked_mixture(kept, "before_")) if "before_poses" in kept else None,
+        (
+            (kept["before_poses"], _unpacked_mixture(kept, "before_"))
+            if "before_poses" in kept
+            else None
+        ),
         (*history, *steps),
         ENDS[int(end)],
     )

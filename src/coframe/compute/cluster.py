@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Clouds on the workers of a Dask cluster: they are read there, stay there, and only sums come home.
+"""Clouds on the workers of a Dask cluster: they are read there, stay there, and only sums come
+home.
 
-Every result is a task whose inputs are tasks, back to the file that a worker read or the array that was sent to it. So Dask
-itself makes anew what a lost worker held, and makes it the same: no task depends on where it runs or on what ran before.
+Every result is a task whose inputs are tasks, back to the file that a worker read or the array that
+was sent to it. So Dask itself makes anew what a lost worker held, and makes it the same: no task
+depends on where it runs or on what ran before.
 """
 
 from collections import defaultdict
@@ -15,13 +17,12 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from threadpoolctl import threadpool_limits
 
-from coframe.types import Array
-from coframe.em.estep import Cloud
-from coframe.io.files import library
+from coframe.compute.places import Pair, Place
+from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.compute.places import Pair, Place
-from coframe.em.sweeps import Sweep
+from coframe.errors import InputError, optional
+from coframe.types import Array
 
 T = TypeVar("T", covariant=True)
 S = TypeVar("S")
@@ -29,29 +30,40 @@ Client = Any  # distributed.Client, and its futures: an optional library has no 
 Future = Any
 
 TOGETHER = 16  # clouds in a task, at most
-ROUNDS = 1  # tasks for every thread of the cluster, where there are as many clouds; each prepares the mixture for itself
+# tasks for every thread of the cluster, where there are as many clouds; each prepares the mixture
+# for itself
+ROUNDS = 1
 PAIRS = 32  # of scans in a task, at most
 
 
 class There(Place[T]):
     """Things on workers; those of a few clouds make up the list that a future stands for."""
 
-    def __init__(self, client: Client, lists: Sequence[Future], where: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, client: Client, lists: Sequence[Future], where: Sequence[tuple[int, int]]
+    ) -> None:
         self.client = client
         self.lists = list(lists)
         self.where = list(where)  # of each thing: which list, and where in it
 
     @classmethod
     def sent(cls, client: Client, things: Sequence[T]) -> "There[T]":
-        """Things from here, sent once. The scheduler keeps a copy of them, in case that a worker is lost."""
+        """Things from here, sent once.
+
+        The scheduler keeps a copy of them, in case that a worker is lost.
+        """
         parts = list(parted(len(things), client))
         lists = submit_all(client, _listed, [[things[i] for i in part] for part in parts])
-        return cls(client, lists, [(n, i) for n, part in enumerate(parts) for i in range(len(part))])
+        return cls(
+            client, lists, [(n, i) for n, part in enumerate(parts) for i in range(len(part))]
+        )
 
     def __len__(self) -> int:
         return len(self.where)
 
-    def each(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[S]:
+    def each(
+        self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> list[S]:
         places, tasks = self._called(function, columns, shared)
         found: list[Any] = [None] * len(self)
         for positions, answers in zip(places, self.client.gather(tasks), strict=True):
@@ -59,9 +71,15 @@ class There(Place[T]):
                 found[position] = answer
         return found
 
-    def keep(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> "There[S]":
+    def keep(
+        self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> "There[S]":
         places, tasks = self._called(function, columns, shared)
-        where = {position: (n, i) for n, positions in enumerate(places) for i, position in enumerate(positions)}
+        where = {
+            position: (n, i)
+            for n, positions in enumerate(places)
+            for i, position in enumerate(positions)
+        }
         return There(self.client, tasks, [where[position] for position in range(len(self))])
 
     def pairs(
@@ -79,13 +97,23 @@ class There(Place[T]):
             for both, members in together.items()
             for begin in range(0, len(members), PAIRS)
         ]
-        ones, others = [self.lists[one] for one, _, _ in parts], [self.lists[other] for _, other, _ in parts]
-        which = [[(self.where[pairs[n][0]][1], self.where[pairs[n][1]][1]) for n in part] for _, _, part in parts]
+        ones, others = (
+            [self.lists[one] for one, _, _ in parts],
+            [self.lists[other] for _, other, _ in parts],
+        )
+        which = [
+            [(self.where[pairs[n][0]][1], self.where[pairs[n][1]][1]) for n in part]
+            for _, _, part in parts
+        ]
         rows = [[[column[n] for column in columns] for n in part] for _, _, part in parts]
-        calls = submit_all(self.client, _called_on_pairs, ones, others, [function] * len(parts), which, rows)
+        calls = submit_all(
+            self.client, _called_on_pairs, ones, others, [function] * len(parts), which, rows
+        )
         tasks = dict(zip(calls, (part for _, _, part in parts), strict=True))
         found: list[Any] = [None] * len(pairs)
-        for task in library("distributed", "cluster", "clusters").as_completed(list(tasks), loop=self.client.loop):
+        for task in optional("distributed", "cluster", "clusters").as_completed(
+            list(tasks), loop=self.client.loop
+        ):
             for number, answer in zip(tasks[task], task.result(), strict=True):
                 found[number] = answer
                 heard(number, answer)
@@ -105,20 +133,30 @@ class There(Place[T]):
         return found
 
     def _called(
-        self, function: Callable[..., Any], columns: Sequence[Sequence[Any]], shared: tuple[Any, ...]
+        self,
+        function: Callable[..., Any],
+        columns: Sequence[Sequence[Any]],
+        shared: tuple[Any, ...],
     ) -> tuple[list[list[int]], list[Future]]:
         """For each list, the positions of its things and the task that calls the function on them."""
         common = submit(self.client, _listed, list(shared)) if shared else []
         by_list = self.by_list()
         lists, places = [self.lists[n] for n in by_list], list(by_list.values())
         which = [[self.where[position][1] for position in positions] for positions in places]
-        rows = [[[column[position] for column in columns] for position in positions] for positions in places]
+        rows = [
+            [[column[position] for column in columns] for position in positions]
+            for positions in places
+        ]
         repeated = [function] * len(lists), [common] * len(lists)
-        return places, submit_all(self.client, _called_on_each, lists, repeated[0], which, rows, repeated[1])
+        return places, submit_all(
+            self.client, _called_on_each, lists, repeated[0], which, rows, repeated[1]
+        )
 
 
 class RemoteSweep:
-    """An E-step over prepared clouds on workers: to the last bit what `Sweep` finds for the same clouds."""
+    """An E-step over prepared clouds on workers: to the last bit what `Sweep` finds for the same
+    clouds.
+    """
 
     def __init__(self, clouds: "There[Any]", tolerance: float) -> None:
         self.clouds = clouds
@@ -130,15 +168,25 @@ class RemoteSweep:
     def moments(
         self, poses: Float[Array, "M D1 D1"], mixture: Mixture, *, full: bool | None = None
     ) -> tuple[Moments, Float[Array, " M"]]:
-        """See `Sweep.moments`. A cloud's sums travel without the components that it does not see."""
+        """See `Sweep.moments`.
+
+        A cloud's sums travel without the components that it does not see.
+        """
         full = not mixture.spherical if full is None else full
         client, lists, where = self.clouds.client, self.clouds.lists, self.clouds.where
-        common = submit(client, _listed, [replace(mixture, visibility=None), full, self.total, self.tolerance])
+        common = submit(
+            client, _listed, [replace(mixture, visibility=None), full, self.total, self.tolerance]
+        )
         places = self.clouds.by_list()
         which = [[where[position][1] for position in positions] for positions in places.values()]
-        own = [None if mixture.visibility is None else mixture.visibility[positions] for positions in places.values()]
+        own = [
+            None if mixture.visibility is None else mixture.visibility[positions]
+            for positions in places.values()
+        ]
         moved = [poses[positions] for positions in places.values()]
-        tasks = submit_all(client, _moments, [lists[n] for n in places], which, moved, own, [common] * len(places))
+        tasks = submit_all(
+            client, _moments, [lists[n] for n in places], which, moved, own, [common] * len(places)
+        )
         K, D = mixture.means.shape
         M, width = len(self.clouds), 1 + D + (D * (D + 1) // 2 if full else 1)
         sums, log_likelihood = np.zeros((M, K, width)), np.empty(M)
@@ -154,7 +202,8 @@ class Packed:
 
     counts: Shaped[Array, " m"]  # of such components, per cloud
     components: Shaped[Array, " n"]
-    sums: Float[Array, "n width"]  # mass, first moments, second moments (the upper triangle, or the trace)
+    # mass, first moments, second moments (the upper triangle, or the trace)
+    sums: Float[Array, "n width"]
     log_likelihood: Float[Array, " m"]
 
     @classmethod
@@ -163,8 +212,15 @@ class Packed:
         cloud, component = np.nonzero(moments.mass)
         second = moments.second[cloud, component]
         second = second[:, *np.triu_indices(D)] if moments.full else second[:, None]
-        sums = np.concatenate([moments.mass[cloud, component, None], moments.first[cloud, component], second], 1)
-        return cls(np.bincount(cloud, minlength=len(moments.mass)), component.astype(np.uint32), sums, log_likelihood)
+        sums = np.concatenate(
+            [moments.mass[cloud, component, None], moments.first[cloud, component], second], 1
+        )
+        return cls(
+            np.bincount(cloud, minlength=len(moments.mass)),
+            component.astype(np.uint32),
+            sums,
+            log_likelihood,
+        )
 
     def into(self, sums: Float[Array, "M K width"], clouds: Sequence[int]) -> None:
         """Put the sums where they belong."""
@@ -172,12 +228,26 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        return self.counts.nbytes + self.components.nbytes + self.sums.nbytes + self.log_likelihood.nbytes
+        return (
+            self.counts.nbytes
+            + self.components.nbytes
+            + self.sums.nbytes
+            + self.log_likelihood.nbytes
+        )
 
 
-def _unpacked(sums: Float[Array, "M K width"], about: Float[Array, "K D"], full: bool, points: Float[Array, " M"]) -> Moments:
+def _unpacked(
+    sums: Float[Array, "M K width"],
+    about: Float[Array, "K D"],
+    full: bool,
+    points: Float[Array, " M"],
+) -> Moments:
     D = about.shape[1]
-    mass, first, second = np.ascontiguousarray(sums[..., 0]), np.ascontiguousarray(sums[..., 1 : 1 + D]), sums[..., 1 + D :]
+    mass, first, second = (
+        np.ascontiguousarray(sums[..., 0]),
+        np.ascontiguousarray(sums[..., 1 : 1 + D]),
+        sums[..., 1 + D :],
+    )
     if not full:
         return Moments(about, mass, first, np.ascontiguousarray(second[..., 0]), points)
     matrices = np.empty((*mass.shape, D, D))
@@ -185,6 +255,18 @@ def _unpacked(sums: Float[Array, "M K width"], about: Float[Array, "K D"], full:
     matrices[..., i, j] = second
     matrices[..., j, i] = second
     return Moments(about, mass, first, matrices, points)
+
+
+def check_client(client: Any) -> Client:
+    """Refuse what is no client of a Dask cluster.
+
+    Connect the client with `direct_to_workers=True` where it can reach the workers: sums then
+    bypass the scheduler.
+    """
+    if not all(hasattr(client, name) for name in ("submit", "gather", "nthreads")):
+        kind = type(client).__name__
+        raise InputError(f"cluster: expected a client of dask.distributed, found {kind}")
+    return client
 
 
 def parted(count: int, client: Client) -> Iterator[range]:
@@ -199,12 +281,15 @@ def submit(client: Client, function: Callable[..., Any], *arguments: Any) -> Fut
     return client.submit(function, *arguments, pure=False)
 
 
-def submit_all(client: Client, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+def submit_all(
+    client: Client, function: Callable[..., Any], *columns: Sequence[Any]
+) -> list[Future]:
     """Tasks, one for each row of the columns, in one message."""
     return client.map(function, *columns, pure=False)
 
 
-# What workers do. They and the driver must have the same kernels: the same version of coframe and its dependencies.
+# What workers do. They and the driver must have the same kernels: the same version of coframe and
+# its dependencies.
 
 
 def _listed(things: list[Any]) -> list[Any]:
@@ -212,14 +297,22 @@ def _listed(things: list[Any]) -> list[Any]:
 
 
 def _called_on_each(
-    things: list[Any], function: Callable[..., Any], which: list[int], rows: list[list[Any]], shared: list[Any]
+    things: list[Any],
+    function: Callable[..., Any],
+    which: list[int],
+    rows: list[list[Any]],
+    shared: list[Any],
 ) -> list[Any]:
     _quiet()
     return [function(things[i], *row, *shared) for i, row in zip(which, rows, strict=True)]
 
 
 def _called_on_pairs(
-    one: list[Any], other: list[Any], function: Callable[..., Any], which: list[Pair], rows: list[list[Any]]
+    one: list[Any],
+    other: list[Any],
+    function: Callable[..., Any],
+    which: list[Pair],
+    rows: list[list[Any]],
 ) -> list[Any]:
     _quiet()
     return [function(one[a], other[b], *row) for (a, b), row in zip(which, rows, strict=True)]
@@ -230,7 +323,11 @@ def _size(cloud: Cloud) -> tuple[int, float]:
 
 
 def _moments(
-    clouds: list[Cloud], which: list[int], poses: Float[Array, "m D1 D1"], own: Float[Array, "m K"] | None, common: list[Any]
+    clouds: list[Cloud],
+    which: list[int],
+    poses: Float[Array, "m D1 D1"],
+    own: Float[Array, "m K"] | None,
+    common: list[Any],
 ) -> Packed:
     mixture, full, total, tolerance = common
     sweep = Sweep([clouds[i] for i in which], threads=1, tolerance=tolerance, total=total)

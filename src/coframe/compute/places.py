@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Where things live, one for each cloud: on this machine (`Here`), or on the workers of a cluster (`cluster.There`).
+"""Where things live, one for each cloud: on this machine (`Here`), or on the workers of a cluster
+(`cluster.There`).
 
-A registration asks the same of every cloud, and no cloud's answer depends on another cloud. So all it needs of a place is to
-call a function on each thing and bring the answers home, or keep them where they are. The functions are the same everywhere,
-and so are the answers, to the last bit.
+A registration asks the same of every cloud, and no cloud's answer depends on another cloud. So all
+it needs of a place is to call a function on each thing and bring the answers home, or keep them
+where they are. The functions are the same everywhere, and so are the answers, to the last bit.
 """
 
 import threading
@@ -13,11 +14,11 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from jaxtyping import Float
 
-from coframe.types import Array
-from coframe.em.estep import Cloud
+from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.em.sweeps import Sweep, available_cores
+from coframe.threads import available_cores
+from coframe.types import Array
 
 T = TypeVar("T", covariant=True)
 S = TypeVar("S")
@@ -44,10 +45,14 @@ class Place(Protocol[T]):
 
     def __len__(self) -> int: ...
 
-    def each(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[S]:
+    def each(
+        self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> list[S]:
         """function(thing, *row, *shared) for every thing and its row of the columns."""
 
-    def keep(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> "Place[S]":
+    def keep(
+        self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> "Place[S]":
         """The same, but the results stay where the things are."""
 
     def pairs(
@@ -57,7 +62,9 @@ class Place(Protocol[T]):
         *columns: Sequence[Any],
         heard: Callable[[int, S], object] = lambda number, answer: None,
     ) -> list[S]:
-        """function(one, other, *row) for pairs of things; `heard` is told each answer as it comes, and which pair it is of."""
+        """function(one, other, *row) for pairs of things; `heard` is told each answer as it comes,
+        and which pair it is of.
+        """
 
     def only(self, which: Sequence[int]) -> "Place[T]":
         """Some of the things."""
@@ -76,14 +83,18 @@ class Here(Place[T]):
     def __len__(self) -> int:
         return len(self.things)
 
-    def each(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[S]:
+    def each(
+        self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> list[S]:
         rows = list(zip(self.things, *columns, strict=True))
         if self.threads == 1 or len(rows) < 2:
             return [function(*row, *shared) for row in rows]
         with ThreadPoolExecutor(min(self.threads, len(rows))) as pool:
             return list(pool.map(lambda row: function(*row, *shared), rows))
 
-    def keep(self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()) -> "Here[S]":
+    def keep(
+        self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+    ) -> "Here[S]":
         return Here(self.each(function, *columns, shared=shared), self.threads)
 
     def pairs(
@@ -101,7 +112,9 @@ class Here(Place[T]):
                 heard(number, answer)
             return answer
 
-        with ThreadPoolExecutor(self.threads) as pool:  # of new threads, which take what they opened with them
+        with ThreadPoolExecutor(
+            self.threads
+        ) as pool:  # of new threads, which take what they opened with them
             return list(pool.map(call, range(len(pairs)), pairs, *columns))
 
     def only(self, which: Sequence[int]) -> "Here[T]":

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The published data sets of the paper: found on disk, or fetched from their publishers on request.
 
-Sets lie under the folder that the variable COFRAME_DATA names, else under `~/.cache/coframe`. Nothing is downloaded unless
-asked for. docs/data.md says what each set is, its terms and its conventions.
+Sets lie under the folder that the variable COFRAME_DATA names, else under `~/.cache/coframe`.
+Nothing is downloaded unless asked for. docs/data.md says what each set is, its terms and its
+conventions.
 """
 
 import os
@@ -14,20 +15,25 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe.data import download
-from coframe.types import Array
-from coframe.input.checks import InputError
+from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
 from coframe.io import poses as pose_files
+from coframe.types import Array
 
 STANFORD = "https://graphics.stanford.edu/data/3Dscanrep/"
 STANFORD_FILES = "https://graphics.stanford.edu/pub/3Dscanrep/"
-STANFORD_TERMS = "research use with acknowledgement of the Stanford Computer Graphics Laboratory; no commercial redistribution"
+STANFORD_TERMS = (
+    "research use with acknowledgement of the Stanford Computer Graphics Laboratory; no commercial"
+    " redistribution"
+)
 TUM = "https://cvg.cit.tum.de/data/datasets/rgbd-dataset"
 TUM_FILES = "https://cvg.cit.tum.de/rgbd/dataset/"
 TUM_TERMS = "CC BY 4.0; cite Sturm et al., IROS 2012"
 INRIA = "https://team.inria.fr/perception/research/jrmpc/"
 INRIA_FILE = "https://team.inria.fr/perception/files/2015/05/JRMPC_v0.9.4.zip"
-INRIA_TERMS = "demonstration data of the JRMPC authors (INRIA Perception); see the licence in the archive"
+INRIA_TERMS = (
+    "demonstration data of the JRMPC authors (INRIA Perception); see the licence in the archive"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,8 @@ class Dataset:
     folder: Path
     names: tuple[str, ...]  # of the clouds, or of the frames of a sequence
     paths: tuple[Path, ...]  # their files
-    poses: Float[Array, "M 4 4"] | None  # carry each cloud into the common frame; None where the publisher gives none
+    # carry each cloud into the common frame; None where the publisher gives none
+    poses: Float[Array, "M 4 4"] | None
     trajectory: Path | None  # of a sequence: the true path, for `coframe.trajectory.read_tum`
     source: str  # the publisher's page
     terms: str
@@ -83,8 +90,8 @@ def load(name: str, *, fetch: bool = False) -> Dataset:
     mark = _mark(name)
     if mark is None:
         raise InputError(
-            f"{name}: expected {entry.marks[0]} in {root()}, found none; get it from {entry.source} and set COFRAME_DATA to "
-            f"the folder that holds it, or run: coframe datasets '{name}'"
+            f"{name}: expected {entry.marks[0]} in {root()}, found none; get it from {entry.source}"
+            f" and set COFRAME_DATA to the folder that holds it, or run: coframe datasets '{name}'"
         )
     names, paths, poses, path = entry.found(mark)
     return Dataset(name, mark.parent, names, paths, poses, path, entry.source, entry.terms)
@@ -107,7 +114,12 @@ def _mark(name: str) -> Path | None:
 def _scans(conf: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Array | None, Path | None]:
     poses = pose_files.read(conf)
     names = tuple(Path(name).stem for name in poses)
-    return names, tuple(conf.parent / f"{name}.ply" for name in names), np.array(list(poses.values())), None
+    return (
+        names,
+        tuple(conf.parent / f"{name}.ply" for name in names),
+        np.array(list(poses.values())),
+        None,
+    )
 
 
 def _model(path: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Array | None, Path | None]:
@@ -121,7 +133,11 @@ def _views(last: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Array | None,
 
 
 def _sequence(listing: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Array | None, Path | None]:
-    rows = [line.split() for line in listing.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    rows = [
+        line.split()
+        for line in listing.read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
     paths = tuple(listing.parent / row[1] for row in rows)
     return tuple(row[0] for row in rows), paths, None, listing.parent / "groundtruth.txt"
 

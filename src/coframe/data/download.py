@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Archives from the web: resumed where a connection broke, checked against what came the first time, unpacked into one folder.
+"""Archives from the web: resumed where a connection broke, checked against what came the first
+time, unpacked into one folder.
 
-The publishers give no checksums. So the SHA-256 of each file is written down when it first arrives whole, and every later
-download must have the same.
+The publishers give no checksums. So the SHA-256 of each file is written down when it first arrives
+whole, and every later download must have the same.
 """
 
 import gzip
@@ -15,8 +16,8 @@ from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coframe.input.checks import InputError
-from coframe.io.files import atomic, library
+from coframe.errors import InputError, optional
+from coframe.io.files import atomic
 
 TRIES = 3
 TIMEOUT = 30.0  # s without a byte
@@ -24,7 +25,10 @@ BLOCK = 1 << 14  # bytes; what has come of a block is lost with the connection
 
 
 def fetched(url: str, folder: Path, *, record: Path) -> Path:
-    """Download a file, check it, unpack it into the folder, and return the folder. `record` is the JSON of checksums."""
+    """Download a file, check it, unpack it into the folder, and return the folder.
+
+    `record` is the JSON of checksums.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     record.parent.mkdir(parents=True, exist_ok=True)
     archive = downloaded(url, folder, record=record)
@@ -37,8 +41,9 @@ def fetched(url: str, folder: Path, *, record: Path) -> Path:
 
 def downloaded(url: str, folder: Path, *, record: Path) -> Path:
     """The file of a URL in the folder, whole and as it was the first time."""
-    pooch = library("pooch", "datasets", "datasets")
-    pooch.get_logger().setLevel("WARNING")  # it tells the user to note down the checksum, which we do
+    pooch = optional("pooch", "datasets", "datasets")
+    # it tells the user to note down the checksum, which we do
+    pooch.get_logger().setLevel("WARNING")
     name = PurePosixPath(url).name
     known = json.loads(record.read_text()) if record.exists() else {}
     try:
@@ -46,7 +51,9 @@ def downloaded(url: str, folder: Path, *, record: Path) -> Path:
     except ValueError as error:
         if "hash" not in str(error):
             raise
-        raise InputError(f"{url}: expected the file whose {known[url]} was recorded, found another") from None
+        raise InputError(
+            f"{url}: expected the file whose {known[url]} was recorded, found another"
+        ) from None
     if url not in known:
         known[url] = f"sha256:{pooch.file_hash(str(path))}"
         with atomic(record) as temporary:
@@ -55,8 +62,11 @@ def downloaded(url: str, folder: Path, *, record: Path) -> Path:
 
 
 def _resumed(url: str, output: str, _: Any) -> None:
-    """Pooch's downloader. What has come of a file is kept beside it, and asked for no second time, even by a later run."""
-    requests = library("requests", "datasets", "datasets")
+    """Pooch's downloader.
+
+    What has come of a file is kept beside it, and asked for no second time, even by a later run.
+    """
+    requests = optional("requests", "datasets", "datasets")
     part = Path(output).parent / f"{PurePosixPath(url).name}.part"
     tag = part.with_suffix(".tag")  # which version of the file the part belongs to
     for attempt in range(1, TRIES + 1):
@@ -65,20 +75,25 @@ def _resumed(url: str, output: str, _: Any) -> None:
             break
         except requests.HTTPError as error:
             status = error.response.status_code
-            raise InputError(f"{url}: expected a file, found HTTP status {status} {HTTPStatus(status).phrase}") from None
+            raise InputError(
+                f"{url}: expected a file, found HTTP status {status} {HTTPStatus(status).phrase}"
+            ) from None
         except (requests.RequestException, EOFError) as error:
             if attempt == TRIES:
                 have = part.stat().st_size if part.exists() else 0
                 reason = " ".join(str(error).split())[:200]
                 raise InputError(
-                    f"{url}: expected the whole file, found an end after {have} bytes ({reason}); the part is kept, try again"
+                    f"{url}: expected the whole file, found an end after {have} bytes ({reason});"
+                    " the part is kept, try again"
                 ) from None
     tag.unlink(missing_ok=True)
     os.replace(part, output)
 
 
 def _continued(requests: Any, url: str, part: Path, tag: Path) -> None:
-    """One connection: what is missing of the part, or all of the file where the server has another version by now."""
+    """One connection: what is missing of the part, or all of the file where the server has another
+    version by now.
+    """
     have = part.stat().st_size if part.exists() and tag.exists() else 0
     headers = {"Range": f"bytes={have}-", "If-Range": tag.read_text()} if have else {}
     headers["Accept-Encoding"] = "identity"  # the bytes of the file, not of a stream around it
@@ -103,13 +118,19 @@ def _continued(requests: Any, url: str, part: Path, tag: Path) -> None:
 
 
 def unpacked(archive: Path, folder: Path) -> None:
-    """Unpack a tar, zip or gzip file. A member that would leave the folder, or that is a link or device, is refused by name."""
+    """Unpack a tar, zip or gzip file.
+
+    A member that would leave the folder, or that is a link or device, is refused by name.
+    """
     try:
         if archive.name.endswith((".tar.gz", ".tgz", ".tar")):
             with tarfile.open(archive) as tar:
                 for member in tar.getmembers():
                     if not (member.isfile() or member.isdir()):
-                        raise InputError(f"{archive.name}: expected files and folders, found {member.name!r}, a link or device")
+                        raise InputError(
+                            f"{archive.name}: expected files and folders, found {member.name!r}, a"
+                            " link or device"
+                        )
                     _check_inside(archive, member.name, folder)
                 tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
                 tar.extractall(folder)
@@ -119,15 +140,23 @@ def unpacked(archive: Path, folder: Path) -> None:
                     _check_inside(archive, name, folder)
                 pack.extractall(folder)
         elif archive.suffix == ".gz":
-            with gzip.open(archive) as source, atomic(folder / archive.stem) as temporary, temporary.open("wb") as target:
+            with (
+                gzip.open(archive) as source,
+                atomic(folder / archive.stem) as temporary,
+                temporary.open("wb") as target,
+            ):
                 shutil.copyfileobj(source, target)
         else:
             shutil.copy(archive, folder)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile) as error:
-        raise InputError(f"{archive.name}: expected an archive, found a damaged one ({error})") from None
+        raise InputError(
+            f"{archive.name}: expected an archive, found a damaged one ({error})"
+        ) from None
 
 
 def _check_inside(archive: Path, name: str, folder: Path) -> None:
     target = (folder / name).resolve()
     if not target.is_relative_to(folder.resolve()):
-        raise InputError(f"{archive.name}: expected files that stay in their folder, found {name!r}")
+        raise InputError(
+            f"{archive.name}: expected files that stay in their folder, found {name!r}"
+        )

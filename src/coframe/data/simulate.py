@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Scenes with known poses: a shape without symmetry, a scanner that sees a part of it, noise and outliers.
+"""Scenes with known poses: a shape without symmetry, a scanner that sees a part of it, noise and
+outliers.
 
-Every function draws from the generator it is given, so a seed fixes its result. With the same seed, scenes that differ only in
-noise and outliers hold the same points underneath.
+Every function draws from the generator it is given, so a seed fixes its result. With the same seed,
+scenes that differ only in noise and outliers hold the same points underneath.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,11 @@ from scipy.linalg import null_space
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from coframe.types import Array
 from coframe.geometry import exp_rotation, inverse, pose, random_rotation, transform
+from coframe.types import Array
 
-# The shape: a ball with bumps and dents. Each row is a direction (x, y, z), a height in log radius, and a sharpness.
+# The shape: a ball with bumps and dents. Each row is a direction (x, y, z), a height in log radius,
+# and a sharpness.
 RADIUS = 0.242
 FEATURES = np.array(
     [
@@ -44,17 +46,21 @@ FEATURES = np.array(
 # Nowhere is the shape more than this many times larger than the patch of the ball below it.
 LARGEST_STRETCH = 16
 
-# Outliers lie around five points of a cloud, within this share of its extent: about what the authors' own views show.
+# Outliers lie around five points of a cloud, within this share of its extent: about what the
+# authors' own views show.
 OUTLIER_CENTRES = 5
 OUTLIER_RADIUS = 0.25
 
-# A surface seen face-on leaves six points in a pixel of the scanner, and one looks through one pixel in exp(6) = 400.
+# A surface seen face-on leaves six points in a pixel of the scanner, and one looks through one
+# pixel in exp(6) = 400.
 POINTS_PER_PIXEL = 6
 
 
 @dataclass(frozen=True)
 class Surface:
-    """Points spread evenly over a surface (in the plane: a curve), with unit normals that point out of the body."""
+    """Points spread evenly over a surface (in the plane: a curve), with unit normals that point out
+    of the body.
+    """
 
     points: Float[Array, "N D"]
     normals: Float[Array, "N D"]
@@ -71,12 +77,15 @@ class Scene:
 
 
 def extent(points: Float[Array, "N D"]) -> float:
-    """The largest distance between two points, one of them on a side of the bounding box: the diameter, or close to it."""
+    """The largest distance between two points, one of them on a side of the bounding box: the
+    diameter, or close to it.
+    """
     return float(cdist(points[[*points.argmin(0), *points.argmax(0)]], points).max())
 
 
 def shape(count: int, rng: np.random.Generator, dimension: int = 3) -> Surface:
-    """`count` points, uniform in area, on a closed bumpy surface whose longest side is 1; in the plane, on its section z = 0.
+    """`count` points, uniform in area, on a closed bumpy surface whose longest side is 1; in the
+    plane, on its section z = 0.
 
     >>> shape(1000, np.random.default_rng(0)).points.shape
     (1000, 3)
@@ -93,7 +102,8 @@ def _accepted(tries: int, rng: np.random.Generator, dimension: int) -> Surface:
     u = _directions(tries, dimension, rng)
     centres, height, sharpness = FEATURES[:, :3], FEATURES[:, 3], FEATURES[:, 4]
     centres = (centres / np.linalg.norm(centres, axis=1, keepdims=True))[:, :dimension]
-    # r(u) = RADIUS exp(sum_i height_i exp(sharpness_i (u.c_i - 1))); the normal is along u minus the slope, grad log r.
+    # r(u) = RADIUS exp(sum_i height_i exp(sharpness_i (u.c_i - 1))); the normal is along u minus
+    # the slope, grad log r.
     bumps = height * np.exp(sharpness * (u @ centres.T - 1))
     gradient = (bumps * sharpness) @ centres
     normals = u - gradient + (gradient * u).sum(1, keepdims=True) * u
@@ -104,9 +114,13 @@ def _accepted(tries: int, rng: np.random.Generator, dimension: int) -> Surface:
 
 
 def surface_of_mesh(
-    vertices: Float[Array, "V 3"], faces: Integer[Array, "F 3"], count: int, rng: np.random.Generator
+    vertices: Float[Array, "V 3"],
+    faces: Integer[Array, "F 3"],
+    count: int,
+    rng: np.random.Generator,
 ) -> Surface:
-    """`count` points, uniform in area, on a triangle mesh whose faces run counter-clockwise when seen from outside.
+    """`count` points, uniform in area, on a triangle mesh whose faces run counter-clockwise when
+    seen from outside.
 
     >>> surface_of_mesh(np.eye(3), np.array([[0, 1, 2]]), 5, np.random.default_rng(0)).normals[0].round(3)
     array([0.577, 0.577, 0.577])
@@ -120,10 +134,14 @@ def surface_of_mesh(
     return Surface(a[f] + s * (b - a)[f] + t * (c - a)[f], normals[f] / area[f, None])
 
 
-def scan(surface: Surface, direction: Float[Array, " D"], *, grazing: float = 80.0) -> Bool[Array, " N"]:
-    """Which points a scanner far away in `direction` sees: not turned away by more than `grazing` degrees, and not hidden.
+def scan(
+    surface: Surface, direction: Float[Array, " D"], *, grazing: float = 80.0
+) -> Bool[Array, " N"]:
+    """Which points a scanner far away in `direction` sees: not turned away by more than `grazing`
+    degrees, and not hidden.
 
-    A point is hidden when the front point of its pixel stands more than a pixel above its tangent plane.
+    A point is hidden when the front point of its pixel stands more than a pixel above its tangent
+    plane.
 
     >>> body = shape(20_000, np.random.default_rng(0))
     >>> cloud = body.points[scan(body, np.array([0.0, 0.0, 1.0]))]
@@ -156,14 +174,17 @@ def scene(
     surface: Surface | None = None,
     rng: np.random.Generator,
 ) -> Scene:
-    """Scans of `shape`, or of a given surface, from places around it. The body's frame is the common frame.
+    """Scans of `shape`, or of a given surface, from places around it. The body's frame is the
+    common frame.
 
-    views: number of clouds. The scanner starts on the z axis and goes about the y axis; in the plane it starts on the y axis.
-    points: mean number of clean points in a cloud; each has between 3/4 and 5/4 of it, and no two share a point.
-    degrees: angle between the first view and the last, the others evenly between; four views all around need 270.
-    noise_db: signal-to-noise ratio; the noise has the cloud's mean coordinate variance / 10^(noise_db / 10). None: no noise.
-    outliers: how many outliers are added at the end of each cloud, around five of its points, as a share of the clean points.
-    motion_degrees, motion_shift: a cloud's own frame is turned about the body by up to this angle, and moved along each axis
+    views: number of clouds. The scanner starts on the z axis and goes about the y axis; in the
+    plane it starts on the y axis. points: mean number of clean points in a cloud; each has between
+    3/4 and 5/4 of it, and no two share a point. degrees: angle between the first view and the last,
+    the others evenly between; four views all around need 270. noise_db: signal-to-noise ratio; the
+    noise has the cloud's mean coordinate variance / 10^(noise_db / 10). None: no noise. outliers:
+    how many outliers are added at the end of each cloud, around five of its points, as a share of
+    the clean points. motion_degrees, motion_shift: a cloud's own frame is turned about the body by
+    up to this angle, and moved along each axis
         by up to this share of the body's extent.
     dimension: 2 or 3; a given surface has its own.
 
@@ -179,7 +200,11 @@ def scene(
             body, free = surface, owner == j
         seen = free & scan(body, _turn(angle, body.points.shape[1])[:, -1])
         poses.append(_motion(body.points, motion_degrees, motion_shift, rng))
-        clean.append(transform(inverse(poses[-1]), _some(body.points[seen], points * rng.uniform(0.75, 1.25), rng)))
+        clean.append(
+            transform(
+                inverse(poses[-1]), _some(body.points[seen], points * rng.uniform(0.75, 1.25), rng)
+            )
+        )
     return _spoilt(clean, np.array(poses), noise_db, outliers, rng)
 
 
@@ -192,10 +217,12 @@ def paper_views(
     outliers: float = 0.3,
     rng: np.random.Generator,
 ) -> Scene:
-    """The paper's simulated views of a model, by default those of its Table 1. `noise_db` and `outliers` are as in `scene`.
+    """The paper's simulated views of a model, by default those of its Table 1. `noise_db` and
+    `outliers` are as in `scene`.
 
-    The model is centred and scaled to an extent of 1. Each view turns it by its angle in the xz plane, loses the points with
-    negative z, and keeps a random number of the others within `count`. The poses turn the views back.
+    The model is centred and scaled to an extent of 1. Each view turns it by its angle in the xz
+    plane, loses the points with negative z, and keeps a random number of the others within `count`.
+    The poses turn the views back.
 
     >>> len(paper_views(shape(5000, np.random.default_rng(0)).points, rng=np.random.default_rng(0)).clouds)
     4
@@ -217,14 +244,21 @@ def _turn(degrees: float, dimension: int) -> Float[Array, "D D"]:
     return exp_rotation(np.radians([degrees] if dimension == 2 else [0, degrees, 0]))
 
 
-def _motion(body: Float[Array, "N D"], degrees: float, shift: float, rng: np.random.Generator) -> Float[Array, "D1 D1"]:
+def _motion(
+    body: Float[Array, "N D"], degrees: float, shift: float, rng: np.random.Generator
+) -> Float[Array, "D1 D1"]:
     R, centre = random_rotation(rng, body.shape[1], degrees), body.mean(0)
     return pose(R, centre - R @ centre + extent(body) * rng.uniform(-shift, shift, len(centre)))
 
 
-def _some(points: Float[Array, "N D"], count: float, rng: np.random.Generator) -> Float[Array, "n D"]:
+def _some(
+    points: Float[Array, "N D"], count: float, rng: np.random.Generator
+) -> Float[Array, "n D"]:
     if len(points) < round(count):
-        raise ValueError(f"a view needs {count:.0f} points but sees only {len(points)}: give more points, or ask for fewer")
+        raise ValueError(
+            f"a view needs {count:.0f} points but sees only {len(points)}: give more points, or ask"
+            " for fewer"
+        )
     return rng.choice(points, round(count), replace=False)
 
 
@@ -235,16 +269,26 @@ def _spoilt(
     outliers: float,
     rng: np.random.Generator,
 ) -> Scene:
-    variances = np.array([0.0 if noise_db is None else x.var(0).mean() / 10 ** (noise_db / 10) for x in clean])
+    variances = np.array(
+        [0.0 if noise_db is None else x.var(0).mean() / 10 ** (noise_db / 10) for x in clean]
+    )
     noisy = [x + rng.normal(0, np.sqrt(v), x.shape) for x, v in zip(clean, variances, strict=True)]
     strays = [_strays(x, round(outliers * len(x)), rng) for x in clean]
-    labels = [np.repeat([False, True], [len(x), len(s)]) for x, s in zip(clean, strays, strict=True)]
-    return Scene([np.concatenate(c) for c in zip(noisy, strays, strict=True)], poses, labels, variances)
+    labels = [
+        np.repeat([False, True], [len(x), len(s)]) for x, s in zip(clean, strays, strict=True)
+    ]
+    return Scene(
+        [np.concatenate(c) for c in zip(noisy, strays, strict=True)], poses, labels, variances
+    )
 
 
-def _strays(cloud: Float[Array, "N D"], count: int, rng: np.random.Generator) -> Float[Array, "S D"]:
+def _strays(
+    cloud: Float[Array, "N D"], count: int, rng: np.random.Generator
+) -> Float[Array, "S D"]:
     D = cloud.shape[1]
     centres = rng.choice(cloud, OUTLIER_CENTRES, replace=False)
     in_ball = _directions(count, D, rng) * rng.random((count, 1)) ** (1 / D)
-    strays: Float[Array, "S D"] = rng.choice(centres, count) + OUTLIER_RADIUS * extent(cloud) * in_ball
+    strays: Float[Array, "S D"] = (
+        rng.choice(centres, count) + OUTLIER_RADIUS * extent(cloud) * in_ball
+    )
     return strays

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""The E-step: what each point says about each component, as moments (fast) or as posteriors (dense, for inspection).
+"""The E-step: what each point says about each component, as moments (fast) or as posteriors (dense,
+for inspection).
 
-Eqs. (8) and (9), with the true density of eq. (1): the Gaussians keep their factor (2 pi)^(-D/2), which the paper drops.
+Eqs. (8) and (9), with the true density of eq. (1): the Gaussians keep their factor (2 pi)^(-D/2),
+which the paper drops.
 """
 
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import DTypeLike
 
+from coframe import geometry
 from coframe.em import joint_kernels, kernels
-from coframe.types import Array
 from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
+from coframe.threads import available_cores, pool
+from coframe.types import Array
 
 LOG2E = 1 / np.log(2)
 TOLERANCE = 1e-9  # of a point's posterior mass may be lost to skipped components; see kernels.py
@@ -20,15 +28,19 @@ TOLERANCE = 1e-9  # of a point's posterior mass may be lost to skipped component
 def log_densities(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N K"]:
     """log p_k N(x_i; mu_k, Sigma_k), every pair, literally. Eq. (9)."""
     d = points[:, None] - mixture.means
-    mahalanobis = np.einsum("nki,nki->nk", d, np.linalg.solve(mixture.covariances, d[..., None])[..., 0])
+    mahalanobis = np.einsum(
+        "nki,nki->nk", d, np.linalg.solve(mixture.covariances, d[..., None])[..., 0]
+    )
     with np.errstate(divide="ignore"):  # a component of weight zero explains nothing
         return np.log(mixture.weights) + mixture.log_peaks - mahalanobis / 2
 
 
 def posteriors(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N K1"]:
-    """alpha_ik of points in the common frame, the last column the uniform class; rows sum to one. Eq. (8).
+    """alpha_ik of points in the common frame, the last column the uniform class; rows sum to one.
+    Eq. (8).
 
-    Dense and in the log domain, so that far points get their limit instead of 0 / 0. For inspection: N x K numbers.
+    Dense and in the log domain, so that far points get their limit instead of 0 / 0. For
+    inspection: N x K numbers.
     """
     with np.errstate(divide="ignore"):
         outlier = np.full((len(points), 1), np.log(mixture.outlier_density))
@@ -39,16 +51,27 @@ def posteriors(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N
 
 @dataclass(frozen=True)
 class Cloud:
-    """A cloud as the kernels want it: rows x, y, z, weight, in kd order. A 2-D cloud lies in the plane z = 0."""
+    """A cloud as the kernels want it: rows x, y, z, weight, in kd order.
+
+    A 2-D cloud lies in the plane z = 0.
+    """
 
     rows: Float[Array, "4 N"]
     order: Int[Array, " N"]  # rows[:, i] is point order[i]
     dimension: int
-    independent: float = 1.0  # points that each one stands for: less than one where neighbours share their noise
+    # points that each one stands for: less than one where neighbours share their noise
+    independent: float = 1.0
 
     @classmethod
-    def of(cls, points: Float[Array, "N D"], weights: Float[Array, " N"] | None = None, independent: float = 1.0) -> "Cloud":
-        """Sort the points once: a rigid motion keeps near points near, so the order serves for the whole run."""
+    def of(
+        cls,
+        points: Float[Array, "N D"],
+        weights: Float[Array, " N"] | None = None,
+        independent: float = 1.0,
+    ) -> "Cloud":
+        """Sort the points once: a rigid motion keeps near points near, so the order serves for the
+        whole run.
+        """
         N, D = points.shape
         order = kernels.kd_order(np.ascontiguousarray(points), kernels.LEAF)
         rows = np.zeros((4, N))
@@ -73,13 +96,18 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Components:
-    """A mixture as the kernels want it, in kd order and padded to whole blocks. A function of the mixture alone."""
+    """A mixture as the kernels want it, in kd order and padded to whole blocks.
+
+    A function of the mixture alone.
+    """
 
     order: Int[Array, " K"]  # column i is component order[i]
     log_peaks: Float[Array, " K"]  # log of each Gaussian's density at its own mean, in kd order
     geometry: Float[Array, "R Kp"]  # means, then the coefficients of the exponent in base 2
-    reach: Float[Array, "6 Kp"]  # how far an ellipsoid reaches: variances along x, y, z, and a slab that holds it
-    stiffest: Float[Array, " Kp"]  # a lower bound of the exponent's (negative) coefficients over all directions
+    # how far an ellipsoid reaches: variances along x, y, z, and a slab that holds it
+    reach: Float[Array, "6 Kp"]
+    # a lower bound of the exponent's (negative) coefficients over all directions
+    stiffest: Float[Array, " Kp"]
     boxes: Float[Array, "9 B"]  # per block: box of the means (6), widest reach (3)
 
     @classmethod
@@ -107,42 +135,230 @@ class Components:
         """Whether these are ellipsoids."""
         return len(self.geometry) == kernels.FULL_ROWS
 
-    def weighted(self, weights: Float[Array, "M K"]) -> tuple[Float[Array, "M Kp"], Float[Array, "M B"]]:
-        """log2 of p_jk times the peak density, and its largest value per block: what differs between clouds."""
+    def weighted(
+        self, weights: Float[Array, "M K"]
+    ) -> tuple[Float[Array, "M Kp"], Float[Array, "M B"]]:
+        """log2 of p_jk times the peak density, and its largest value per block: what differs
+        between clouds.
+        """
         log_weight = np.full((len(weights), self.geometry.shape[1]), kernels.NOTHING)
         with np.errstate(divide="ignore"):  # a component of weight zero explains nothing
-            log_weight[:, : len(self.order)] = LOG2E * (np.log(weights[:, self.order]) + self.log_peaks)
+            log_weight[:, : len(self.order)] = LOG2E * (
+                np.log(weights[:, self.order]) + self.log_peaks
+            )
         np.maximum(log_weight, kernels.NOTHING, out=log_weight)
         return log_weight, _by_block(log_weight).max(2)
 
 
-def _spheres(covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]) -> tuple[Array, Array, Array, Array]:
-    """The exponent's coefficient (1, Kp), no reach (the kernel needs none), the coefficient again, and log det (Kp,)."""
+def _spheres(
+    covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]
+) -> tuple[Array, Array, Array, Array]:
+    """The exponent's coefficient (1, Kp), no reach (the kernel needs none), the coefficient again,
+    and log det (Kp,).
+    """
     variances = covariances[:, 0, 0]
     if not (variances > 0).all():
         bad = int(np.argmin(variances > 0))
         raise ValueError(f"variance of component {names[bad]} is not positive: {variances[bad]}")
     coefficient = -LOG2E / 2 / variances
-    return coefficient[None], np.zeros((6, len(variances))), coefficient, covariances.shape[1] * np.log(variances)
+    return (
+        coefficient[None],
+        np.zeros((6, len(variances))),
+        coefficient,
+        covariances.shape[1] * np.log(variances),
+    )
 
 
-def _ellipsoids(covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]) -> tuple[Array, Array, Array, Array]:
-    """The exponent's coefficients (6, Kp), reach (6, Kp), a bound of the exponent over directions (Kp,), and log det (Kp,)."""
+def _ellipsoids(
+    covariances: Float[Array, "Kp D D"], names: Int[Array, " Kp"]
+) -> tuple[Array, Array, Array, Array]:
+    """The exponent's coefficients (6, Kp), reach (6, Kp), a bound of the exponent over directions
+    (Kp,), and log det (Kp,).
+    """
     D = covariances.shape[1]
     padded = np.tile(np.eye(3), (len(covariances), 1, 1))
     padded[:, :D, :D] = covariances
     Q = np.empty_like(padded)
     log_det, bad = joint_kernels.invert(padded, Q)
     if bad >= 0:
-        raise ValueError(f"covariance of component {names[bad]} is not positive definite: {covariances[bad].tolist()}")
+        raise ValueError(
+            f"covariance of component {names[bad]} is not positive definite:"
+            f" {covariances[bad].tolist()}"
+        )
     each, stiff = np.arange(len(Q)), np.argmax(np.diagonal(Q, axis1=1, axis2=2), 1)
-    slab = Q[each, stiff] / np.sqrt(Q[each, stiff, stiff])[:, None]  # P e / sqrt(e . P e), see `_surviving_components`
+    # P e / sqrt(e . P e), see `_surviving_components`
+    slab = Q[each, stiff] / np.sqrt(Q[each, stiff, stiff])[:, None]
     reach = np.concatenate([np.diagonal(padded, axis1=1, axis2=2), slab], 1).T.copy()
     Q *= -LOG2E / 2
     # Off-diagonal terms appear once in the kernel's sum, hence twice the matrix entry.
-    form = np.stack([Q[:, 0, 0], 2 * Q[:, 0, 1], 2 * Q[:, 0, 2], Q[:, 1, 1], 2 * Q[:, 1, 2], Q[:, 2, 2]])
+    form = np.stack(
+        [Q[:, 0, 0], 2 * Q[:, 0, 1], 2 * Q[:, 0, 2], Q[:, 1, 1], 2 * Q[:, 1, 2], Q[:, 2, 2]]
+    )
     return form, reach, np.trace(Q, axis1=1, axis2=2), log_det
 
 
 def _by_block(rows: Float[Array, "R Kp"]) -> Float[Array, "R B L"]:
     return rows.reshape(len(rows), -1, kernels.CELL)
+
+
+# pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum
+# quickly
+TASKS = 64
+
+
+# points: zeroing and adding up the sums of a task costs as much as some hundred points
+SMALLEST_TASK = 4096
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What an E-step says of each point of one cloud."""
+
+    density: Float[Array, " N"]  # of the whole mixture at the point, uniform class included
+    label: Int[Array, " N"]  # the most probable component, -1 for the uniform class
+
+
+class Sweep:
+    """All clouds on this machine's threads.
+
+    `pairs` counts the point-component pairs that the last sweep evaluated.
+    """
+
+    def __init__(
+        self,
+        clouds: Sequence[Cloud],
+        *,
+        threads: int | None = None,
+        dtype: DTypeLike = np.float64,
+        tolerance: float | None = TOLERANCE,
+        total: int | None = None,
+    ) -> None:
+        """`total`: points of all clouds, where these are some of them; pieces are cut as in a sweep
+        over all.
+        """
+        self.clouds = list(clouds)
+        self.threads = available_cores() if threads is None else threads
+        self.dtype = np.dtype(dtype)
+        self.tolerance = tolerance or -1.0  # the kernel's word for "skip nothing"
+        self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
+        self.pairs = 0
+        size = max(
+            SMALLEST_TASK, -(-(sum(map(len, self.clouds)) if total is None else total) // TASKS)
+        )
+        self._tasks = [
+            (j, start, stop)
+            for j, cloud in enumerate(self.clouds)
+            for start, stop in _pieces(len(cloud), size)
+        ]
+        self._sums = np.empty((0, 0, 0))  # kept between sweeps: fresh pages cost more than the sums
+
+    def moments(
+        self,
+        poses: Float[Array, "M D1 D1"],
+        mixture: Mixture,
+        *,
+        full: bool | None = None,
+        components: Components | None = None,
+    ) -> tuple[Moments, Float[Array, " M"]]:
+        """The moments of every cloud under its pose, stacked, and the log-likelihood of every
+        cloud.
+
+        `full` asks for second moments as matrices even of spheres; `components` are those of the
+        mixture, where they are known.
+        """
+        full = not mixture.spherical if full is None else full
+        components = Components.of(mixture, full) if components is None else components
+        full = components.full
+        self._run(poses, mixture, components)
+        M, (K, D) = len(self.clouds), mixture.means.shape
+        mass, first, second = (
+            np.empty((M, K)),
+            np.empty((M, K, D)),
+            np.empty((M, K, D * D if full else 1)),
+        )
+        bounds = np.searchsorted([j for j, _, _ in self._tasks], np.arange(M + 1))
+
+        def collect(j: int) -> None:
+            kernels.collect(
+                self._sums[bounds[j] : bounds[j + 1]],
+                components.order,
+                mass[j],
+                first[j],
+                second[j],
+            )
+
+        self._map(collect, M)
+        second = second.reshape((M, K, D, D) if full else (M, K))
+        return Moments(mixture.means, mass, first, second, self.points), self._log_likelihood(
+            bounds
+        )
+
+    def assign(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> list[Assignment]:
+        """Each point's density under the mixture and its most probable component."""
+        components = Components.of(mixture, not mixture.spherical)
+        raw = [(np.empty(len(cloud)), np.empty(len(cloud), np.int64)) for cloud in self.clouds]
+        self._run(poses, mixture, components, raw)
+        # kernel index -> component; -1 picks the last entry
+        names = np.concatenate([components.order, [-1]])
+        return [
+            Assignment(cloud.restored(density), cloud.restored(names[label]))
+            for cloud, (density, label) in zip(self.clouds, raw, strict=True)
+        ]
+
+    def _run(
+        self,
+        poses: Array,
+        mixture: Mixture,
+        components: Components,
+        points: list[tuple[Array, Array]] | None = None,
+    ) -> None:
+        D = mixture.dimension
+        sums = kernels.FULL_SUMS if components.full else kernels.SPHERE_SUMS
+        shape = (len(self._tasks), components.geometry.shape[1], sums)
+        if self._sums.shape != shape:
+            self._sums = np.empty(shape)
+        R, t = np.tile(np.eye(3), (len(poses), 1, 1)), np.zeros((len(poses), 3))
+        R[:, :D, :D], t[:, :D] = geometry.rotation(poses), geometry.translation(poses)
+        weights = mixture.weights[None] if mixture.visibility is None else mixture.visibility
+        log_weights, heaviest = components.weighted(weights)
+        self._results = [(0.0, 0)] * len(self._tasks)
+        nothing, kind = (np.empty(0), np.empty(0, np.int64)), np.empty(0, self.dtype)
+
+        def task(i: int) -> None:
+            j, start, stop = self._tasks[i]
+            own = j if len(weights) > 1 else 0
+            density, label = points[j] if points else nothing
+            self._sums[i] = 0
+            self._results[i] = kernels.sweep(
+                self.clouds[j].rows, R[j], t[j], components.geometry, components.reach, components.stiffest, components.boxes,
+                log_weights[own], heaviest[own], self.tolerance, mixture.outlier_density, start, stop,
+                kind, self._sums[i], density, label,
+            )  # fmt: skip
+
+        self._map(task, len(self._tasks))
+        self.pairs = sum(pairs for _, pairs in self._results)
+
+    def _log_likelihood(self, bounds: Array) -> Float[Array, " M"]:
+        each = np.array([log_likelihood for log_likelihood, _ in self._results])
+        return np.array([each[a:b].sum() for a, b in itertools.pairwise(bounds)])
+
+    def _map(self, task: Callable[[int], None], count: int) -> None:
+        """Run the tasks on the threads, each taking the next one when it is free."""
+        take = itertools.count().__next__
+
+        def work() -> None:
+            while (i := take()) < count:
+                task(i)
+
+        helpers = [pool(self.threads).submit(work) for _ in range(min(self.threads, count) - 1)]
+        work()
+        for helper in helpers:
+            helper.result()
+
+
+def _pieces(count: int, size: int) -> list[tuple[int, int]]:
+    """A range cut into even pieces of about `size`, each but the last of whole blocks."""
+    blocks = -(-count // kernels.LEAF)
+    pieces = max(1, round(count / size))
+    cuts = [kernels.LEAF * (blocks * i // pieces) for i in range(pieces)]
+    return list(itertools.pairwise([*cuts, count]))

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Our M-rigid-step: all poses together, the means eliminated.
 
-The paper moves each cloud against means that the cloud itself helped to place, so a cloud is held back by its own points, the
-more so the more components there are. Here Q, the expected log-likelihood given the posteriors, is maximised over all poses and
-all means at once. Given the poses, the best mean of a component is the mean of what all clouds see of it; put in, Q is a
+The paper moves each cloud against means that the cloud itself helped to place, so a cloud is held
+back by its own points, the more so the more components there are. Here Q, the expected
+log-likelihood given the posteriors, is maximised over all poses and all means at once. Given the
+poses, the best mean of a component is the mean of what all clouds see of it; put in, Q is a
 function of the poses alone:
 
-    Q(xi) = -1/2 sum_jki alpha_jik |x_ji(xi_j) - m_k(xi)|^2_{P_k},   m_k(xi) = sum_ji alpha_jik x_ji(xi_j) / A_k
+    Q(xi) = -1/2 sum_jki alpha_jik |x_ji(xi_j) - m_k(xi)|^2_{P_k},   m_k(xi) = sum_ji alpha_jik
+    x_ji(xi_j) / A_k
 
-with x(xi) = exp(omega) (x - c) + c + tau, c the centre of the scene. One Gauss-Newton step needs the moments only, whatever the
-number of points. The fixed points are the paper's. `em.batch` takes back a step that lowers the likelihood.
+with x(xi) = exp(omega) (x - c) + c + tau, c the centre of the scene. One Gauss-Newton step needs
+the moments only, whatever the number of points. The fixed points are the paper's. `em.batch` takes
+back a step that lowers the likelihood.
 """
 
 from contextlib import suppress
@@ -20,17 +23,21 @@ from jaxtyping import Bool, Float
 
 from coframe import geometry
 from coframe.em import joint_kernels, joint_sparse
-from coframe.types import Array
 from coframe.em.joint_sparse import Coupled
 from coframe.em.moments import Moments
+from coframe.geometry import about, lever
+from coframe.types import Array
 
 SLIDE = 5.0
 LEAST_TANGENT = 0.01
 CHUNK = 512  # components at a time: bounds the memory that many clouds take
 TRACE = 1e-12  # of the stiffness that a cloud would have alone
-LONGEST = 1e4  # extents or radians of a step: what only a system without hold asks for, and a sum of squares survives
+# extents or radians of a step: what only a system without hold asks for, and a sum of squares
+# survives
+LONGEST = 1e4
 ABSURD = 1e30  # extents or radians: no step, and the variance of no pose
-LEAST_INFORMATION = 1e-20  # per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
+# per squared extent and radian: the covariance of a pose that nothing holds is large, not infinite
+LEAST_INFORMATION = 1e-20
 LEAST_SHARED = 1.0  # points of a cloud on what others see, too: with less, nothing holds it
 DAMPING = 1e-9  # of the diagonal: directions that no component holds do not run away
 HEAVIER = 1e-6, 1e-3, 1.0  # where that is not enough
@@ -39,24 +46,30 @@ HEAVIER = 1e-6, 1e-3, 1.0  # where that is not enough
 def softened(covariances: Float[Array, "K D D"], slide: float = SLIDE) -> Float[Array, "K D D"]:
     """Precisions that let points slide along the surface of a flat component.
 
-    The tangential extent of a component says how long a patch of surface is, not how well its points are known; left at full
-    strength it holds the clouds back from sliding into place. The flatter a component, the more its tangents give way: by
-    `slide` times the ratio of its thickness to its width, squared; round components stay as they are.
+    The tangential extent of a component says how long a patch of surface is, not how well its
+    points are known; left at full strength it holds the clouds back from sliding into place. The
+    flatter a component, the more its tangents give way: by `slide` times the ratio of its thickness
+    to its width, squared; round components stay as they are.
     """
     values, vectors = np.empty(covariances.shape[:2]), np.empty(covariances.shape)
     joint_kernels.principal(covariances, values, vectors)
     thickness = values.min(1, keepdims=True)
-    softness = np.where(values > thickness, np.clip(slide * thickness / values, LEAST_TANGENT, 1), 1)
+    softness = np.where(
+        values > thickness, np.clip(slide * thickness / values, LEAST_TANGENT, 1), 1
+    )
     return (vectors * (softness / values)[:, None]) @ np.swapaxes(vectors, 1, 2)
 
 
 @dataclass(frozen=True)
 class Prior:
-    """A soft belief about one pose, in the coordinates of the poses: where it is, and how well that is known."""
+    """A soft belief about one pose, in the coordinates of the poses: where it is, and how well that
+    is known.
+    """
 
     cloud: int
     pose: Float[Array, "D1 D1"]
-    information: Float[Array, "P P"]  # inverse covariance of (omega, tau): how the cloud is turned, and `place` is moved
+    # inverse covariance of (omega, tau): how the cloud is turned, and `place` is moved
+    information: Float[Array, "P P"]
     place: Float[Array, " D"]  # in the cloud's own frame
 
     def where(self, pose: Float[Array, "D1 D1"]) -> Float[Array, " D"]:
@@ -68,7 +81,9 @@ class Prior:
         turn = geometry.log_rotation(geometry.rotation(pose) @ geometry.rotation(self.pose).T)
         return np.concatenate([turn, self.where(pose) - self.where(self.pose)])
 
-    def pull(self, pose: Float[Array, "D1 D1"], centre: Float[Array, " D"]) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
+    def pull(
+        self, pose: Float[Array, "D1 D1"], centre: Float[Array, " D"]
+    ) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
         """What it adds to the matrix and the gradient of its cloud's twist about a centre."""
         J = lever(self.where(pose) - centre)
         return J.T @ self.information @ J, J.T @ self.information @ self.error(pose)
@@ -115,8 +130,12 @@ def motions(
     *,
     stride: float = 1.0,
 ) -> Float[Array, "M D1 D1"]:
-    """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for, `stride` times as long."""
-    return about(geometry.exp(twists(moments, precisions, centre, poses, constraints, stride=stride)), centre)
+    """The motions of all clouds in the common frame that one Gauss-Newton step on Q asks for,
+    `stride` times as long.
+    """
+    return about(
+        geometry.exp(twists(moments, precisions, centre, poses, constraints, stride=stride)), centre
+    )
 
 
 def twists(
@@ -129,7 +148,8 @@ def twists(
     score: Float[Array, "M P"] | None = None,
     stride: float = 1.0,
 ) -> Float[Array, "M P"]:
-    """The same as twists about the centre, none absurd, less the motion that all clouds share where that is free.
+    """The same as twists about the centre, none absurd, less the motion that all clouds share where
+    that is free.
 
     score: what pulls at the clouds instead of the gradient of -Q.
     """
@@ -139,7 +159,9 @@ def twists(
     return found - found.mean(0) if constraints.gauge_free else found
 
 
-def gradient(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Float[Array, "M P"]:
+def gradient(
+    moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]
+) -> Float[Array, "M P"]:
     """The gradient of -Q at xi = 0, without priors."""
     if joint_sparse.pays(*moments.mass.shape):
         return _coupled(moments, precisions, centre).gradient
@@ -155,7 +177,9 @@ def step(
     *,
     score: Float[Array, "M P"] | None = None,
 ) -> Float[Array, "M P"]:
-    """The twists of all clouds that solve the system, with another gradient than its own where a score is given."""
+    """The twists of all clouds that solve the system, with another gradient than its own where a
+    score is given.
+    """
     M, P = len(poses), geometry.degrees_of_freedom(len(centre))
     H, g = dense(moments, precisions, centre, poses, constraints)
     g = g if score is None else score.ravel()
@@ -181,7 +205,9 @@ def step_of_many(
     free = constraints.allowed(len(poses), len(centre)).reshape(g.shape) & H.held
     trace = TRACE * stiffness(moments, precisions, centre)
     for damping in (DAMPING, *HEAVIER):
-        twists = -H.factored(trace, free, damping=damping, gauge_free=constraints.gauge_free).solved(g)
+        twists = -H.factored(
+            trace, free, damping=damping, gauge_free=constraints.gauge_free
+        ).solved(g)
         if (np.abs(twists) < ABSURD).all():  # false for NaN
             return twists
     return np.zeros_like(g)
@@ -221,35 +247,38 @@ def of_many(
     return H
 
 
-def _coupled(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Coupled:
-    return Coupled.of(moments.mass, *in_space(moments, precisions, centre), [2, 3, 4] if len(centre) == 2 else list(range(6)))
+def _coupled(
+    moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]
+) -> Coupled:
+    return Coupled.of(
+        moments.mass,
+        *in_space(moments, precisions, centre),
+        [2, 3, 4] if len(centre) == 2 else list(range(6)),
+    )
 
 
-def stiffness(moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]) -> Float[Array, "M P"]:
-    """About how hard the means would hold each cloud if it had no part in them: what the diagonal of H cannot exceed.
+def stiffness(
+    moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]
+) -> Float[Array, "M P"]:
+    """About how hard the means would hold each cloud if it had no part in them: what the diagonal
+    of H cannot exceed.
 
-    Of a cloud that shares no component, H is nothing but rounding. A trace of this keeps such a cloud from being thrown away.
+    Of a cloud that shares no component, H is nothing but rounding. A trace of this keeps such a
+    cloud from being thrown away.
     """
     D, P = len(centre), geometry.degrees_of_freedom(len(centre))
     firmness, arm = np.trace(precisions, axis1=1, axis2=2), ((moments.about - centre) ** 2).sum(1)
-    return np.repeat(np.stack([moments.mass @ (firmness * arm), moments.mass @ firmness], 1), [P - D, D], axis=1)
-
-
-def lever(arm: Float[Array, " D"]) -> Float[Array, "P P"]:
-    """From a twist about a centre to the twist about a place that lies `arm` away: (omega, tau + omega x arm)."""
-    D, P = len(arm), geometry.degrees_of_freedom(len(arm))
-    J = np.eye(P)
-    if D == 2:
-        J[1:, 0] = -arm[1], arm[0]
-    else:
-        J[3:, :3] = -np.cross(np.eye(3), arm)
-    return J
+    return np.repeat(
+        np.stack([moments.mass @ (firmness * arm), moments.mass @ firmness], 1), [P - D, D], axis=1
+    )
 
 
 def regular(H: Float[Array, "MP MP"], P: int, gauge_free: bool) -> Float[Array, "MP MP"]:
-    """H with a little damping and, where that is free, with a stiffness against the motion that all clouds share.
+    """H with a little damping and, where that is free, with a stiffness against the motion that all
+    clouds share.
 
-    That motion changes nothing (the mixture follows it), and without the stiffness H would be singular.
+    That motion changes nothing (the mixture follows it), and without the stiffness H would be
+    singular.
     """
     M = len(H) // P
     H = H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny)
@@ -260,8 +289,9 @@ def regular(H: Float[Array, "MP MP"], P: int, gauge_free: bool) -> Float[Array, 
 
 
 def _solved(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "..."]:
-    """H^-1 right. Where rounding has left H singular, as with clouds of very different sizes, each of its rows counts alike
-    and directions that hold nothing are left as soft as rounding allows."""
+    """H^-1 right. Where rounding has left H singular, as with clouds of very different sizes, each
+    of its rows counts alike and directions that hold nothing are left as soft as rounding
+    allows."""
     with suppress(np.linalg.LinAlgError):
         found = np.asarray(np.linalg.solve(H, right))
         if (np.abs(found) < ABSURD).all():  # false for NaN
@@ -273,13 +303,19 @@ def _solved(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, 
     return np.asarray(inverse @ right)
 
 
-def covariance(H: Float[Array, "MP MP"], dimension: int, constraints: Constraints) -> Float[Array, "MP MP"]:
-    """The covariance of the twists of all clouds: zero where they may not move, and for the motion they share if it is free."""
+def covariance(
+    H: Float[Array, "MP MP"], dimension: int, constraints: Constraints
+) -> Float[Array, "MP MP"]:
+    """The covariance of the twists of all clouds: zero where they may not move, and for the motion
+    they share if it is free.
+    """
     P = geometry.degrees_of_freedom(dimension)
     M = len(H) // P
     free = constraints.allowed(M, dimension)
     result = np.zeros_like(H)
-    held = regular(H + LEAST_INFORMATION * np.eye(len(H)), P, constraints.gauge_free)[np.ix_(free, free)]
+    held = regular(H + LEAST_INFORMATION * np.eye(len(H)), P, constraints.gauge_free)[
+        np.ix_(free, free)
+    ]
     result[np.ix_(free, free)] = _solved(held, np.eye(len(held)))
     if constraints.gauge_free:
         mean = np.tile(np.eye(P), (M, M)) / M
@@ -296,20 +332,25 @@ def own_covariances(
 ) -> Float[Array, "M P P"]:
     """The blocks of `covariance` that belong to each cloud by itself.
 
-    Clouds that nothing holds are no part of the average that takes the place of a fixed one: it would be as uncertain as they.
+    Clouds that nothing holds are no part of the average that takes the place of a fixed one: it
+    would be as uncertain as they.
     """
     D, P = len(centre), geometry.degrees_of_freedom(len(centre))
     held = shared(moments) > LEAST_SHARED
     if constraints.gauge_free and not held.all():
         own = np.tile(np.diag(constraints.allowed(1, D) / LEAST_INFORMATION), (len(poses), 1, 1))
         if held.any():
-            own[held] = own_covariances(moments.only(held), precisions, centre, poses[held], constraints)
+            own[held] = own_covariances(
+                moments.only(held), precisions, centre, poses[held], constraints
+            )
         return own
     if joint_sparse.pays(*moments.mass.shape):
         many = of_many(moments, precisions, centre, poses, constraints)
         least = np.full(many.gradient.shape, LEAST_INFORMATION)
         free = constraints.allowed(len(poses), D).reshape(least.shape)
-        return many.factored(least, free, damping=DAMPING, gauge_free=constraints.gauge_free).blocks()
+        return many.factored(
+            least, free, damping=DAMPING, gauge_free=constraints.gauge_free
+        ).blocks()
     H, _ = dense(moments, precisions, centre, poses, constraints)
     whole = covariance(H, D, constraints)
     return np.stack([whole[P * j : P * j + P, P * j : P * j + P] for j in range(len(poses))])
@@ -321,20 +362,23 @@ def shared(moments: Moments) -> Float[Array, " M"]:
     return (moments.mass * (1 - moments.mass / total)).sum(1)
 
 
-def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
-    """Motions x -> R (x - c) + c + t, given x -> R x + t."""
-    R = geometry.rotation(motions)
-    return geometry.pose(R, geometry.translation(motions) + centre - R @ centre)
-
-
 def in_space(
     moments: Moments, precisions: Float[Array, "K D D"], centre: Float[Array, " D"]
-) -> tuple[Float[Array, "M K 3"], Float[Array, "M K 3 3"], Float[Array, "K 3"], Float[Array, "K 3 3"]]:
-    """First and second moments, the arms from the centre to the means, and precisions; of the plane, as that of z = 0."""
+) -> tuple[
+    Float[Array, "M K 3"], Float[Array, "M K 3 3"], Float[Array, "K 3"], Float[Array, "K 3 3"]
+]:
+    """First and second moments, the arms from the centre to the means, and precisions; of the
+    plane, as that of z = 0.
+    """
     M, K, D = moments.first.shape
     if D == 3:
         return moments.first, moments.second, moments.about - centre, precisions
-    first, second, arm, P = np.zeros((M, K, 3)), np.zeros((M, K, 3, 3)), np.zeros((K, 3)), np.tile(np.eye(3), (K, 1, 1))
+    first, second, arm, P = (
+        np.zeros((M, K, 3)),
+        np.zeros((M, K, 3, 3)),
+        np.zeros((K, 3)),
+        np.tile(np.eye(3), (K, 1, 1)),
+    )
     first[..., :D], second[..., :D, :D] = moments.first, moments.second
     arm[:, :D], P[:, :D, :D] = moments.about - centre, precisions
     return first, second, arm, P

@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Small matrices by the thousand, compiled by Numba: what the M-step needs of each component without a NumPy call for each."""
+"""Small matrices by the thousand, compiled by Numba: what the M-step needs of each component
+without a NumPy call for each.
+"""
 
 import math
 
 import numpy as np
 from numba import njit
 
-FAST = {"contract", "nsz", "arcp", "reassoc", "nnan", "ninf"}  # the inputs are finite by construction
+# the inputs are finite by construction
+FAST = {
+    "contract",
+    "nsz",
+    "arcp",
+    "reassoc",
+    "nnan",
+    "ninf",
+}
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
 def invert(A, inverse):
-    """Inverses (K, 3, 3) of symmetric positive definite matrices by Cholesky, and log det; returns the first bad one, or -1."""
+    """Inverses (K, 3, 3) of symmetric positive definite matrices by Cholesky, and log det; returns
+    the first bad one, or -1.
+    """
     log_det = np.empty(A.shape[0])
     bad = -1
     for k in range(A.shape[0]):
@@ -40,7 +52,9 @@ def invert(A, inverse):
 
 @njit(error_model="numpy", nogil=True, cache=True)
 def principal(A, values, vectors):
-    """Eigenvalues (K, D), in no order, and eigenvectors as columns (K, D, D) of symmetric matrices, by Jacobi's rotations."""
+    """Eigenvalues (K, D), in no order, and eigenvectors as columns (K, D, D) of symmetric matrices,
+    by Jacobi's rotations.
+    """
     K, D, _ = A.shape
     for k in range(K):
         a, v = A[k].copy(), vectors[k]
@@ -59,7 +73,8 @@ def principal(A, values, vectors):
                 for q in range(p + 1, D):
                     if a[p, q] == 0:
                         continue
-                    # The rotation by theta that makes a[p, q] zero: t = tan theta, the smaller root.
+                    # The rotation by theta that makes a[p, q] zero: t = tan theta, the smaller
+                    # root.
                     h = (a[q, q] - a[p, p]) / (2 * a[p, q])
                     t = math.copysign(1.0, h) / (abs(h) + math.sqrt(h * h + 1))
                     c = 1 / math.sqrt(t * t + 1)
@@ -79,7 +94,9 @@ def principal(A, values, vectors):
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def pool_moved(about, mass, first, second, R, t, total_mass, total_first, total_second):
-    """Add up full moments (M, K, ...) about `about` (K, D), each cloud moved by its R (M, D, D), t (M, D)."""
+    """Add up full moments (M, K, ...) about `about` (K, D), each cloud moved by its R (M, D, D), t
+    (M, D).
+    """
     M, K = mass.shape
     D = about.shape[1]
     e, f, RC = np.empty(D), np.empty(D), np.empty((D, D))
@@ -112,11 +129,12 @@ def pool_moved(about, mass, first, second, R, t, total_mass, total_first, total_
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
-    """The parts of `joint.system` from components start to stop: the gradient g (6M,) and the blocks H (M, 6, 6) of each cloud
-    by itself are added to; what the shared means take back is W^T W, W (3 (stop - start), 6M).
+    """The parts of `joint.system` from components start to stop: the gradient g (6M,) and the
+    blocks H (M, 6, 6) of each cloud by itself are added to; what the shared means take back is W^T
+    W, W (3 (stop - start), 6M).
 
-    mass (M, K), first (M, K, 3), second (M, K, 3, 3) are moments about the means; arm (K, 3) leads from the centre of rotation
-    to the means.
+    mass (M, K), first (M, K, 3), second (M, K, 3, 3) are moments about the means; arm (K, 3) leads
+    from the centre of rotation to the means.
     """
     M = len(mass)
     W[:] = 0
@@ -145,7 +163,12 @@ def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
                 continue
             b0, b1, b2 = first[j, k, 0], first[j, k, 1], first[j, k, 2]
             C = second[j, k]
-            r0, r1, r2 = a * e0 + b0, a * e1 + b1, a * e2 + b2  # sum of alpha r, r the arm of a point
+            # sum of alpha r, r the arm of a point
+            r0, r1, r2 = (
+                a * e0 + b0,
+                a * e1 + b1,
+                a * e2 + b2,
+            )
             # Second moments of the arms, sum alpha r r^T.
             qxx = C[0, 0] + e0 * (r0 + b0)
             qyy = C[1, 1] + e1 * (r1 + b1)
@@ -155,11 +178,27 @@ def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
             qyz = C[1, 2] + e1 * r2 + b1 * e2
             # The gradient: torque sum r x P (y - d), and force sum P (y - d).
             f0, f1, f2 = b0 - a * d0, b1 - a * d1, b2 - a * d2
-            p0, p1, p2 = xx * f0 + xy * f1 + xz * f2, xy * f0 + yy * f1 + yz * f2, xz * f0 + yz * f1 + zz * f2
+            p0, p1, p2 = (
+                xx * f0 + xy * f1 + xz * f2,
+                xy * f0 + yy * f1 + yz * f2,
+                xz * f0 + yz * f1 + zz * f2,
+            )
             # S = sum alpha (y - d) r^T, row by row
-            s00, s01, s02 = f0 * e0 + C[0, 0] - d0 * b0, f0 * e1 + C[0, 1] - d0 * b1, f0 * e2 + C[0, 2] - d0 * b2
-            s10, s11, s12 = f1 * e0 + C[1, 0] - d1 * b0, f1 * e1 + C[1, 1] - d1 * b1, f1 * e2 + C[1, 2] - d1 * b2
-            s20, s21, s22 = f2 * e0 + C[2, 0] - d2 * b0, f2 * e1 + C[2, 1] - d2 * b1, f2 * e2 + C[2, 2] - d2 * b2
+            s00, s01, s02 = (
+                f0 * e0 + C[0, 0] - d0 * b0,
+                f0 * e1 + C[0, 1] - d0 * b1,
+                f0 * e2 + C[0, 2] - d0 * b2,
+            )
+            s10, s11, s12 = (
+                f1 * e0 + C[1, 0] - d1 * b0,
+                f1 * e1 + C[1, 1] - d1 * b1,
+                f1 * e2 + C[1, 2] - d1 * b2,
+            )
+            s20, s21, s22 = (
+                f2 * e0 + C[2, 0] - d2 * b0,
+                f2 * e1 + C[2, 1] - d2 * b1,
+                f2 * e2 + C[2, 2] - d2 * b2,
+            )
             i = 6 * j
             g[i] += (xz * s01 + yz * s11 + zz * s21) - (xy * s02 + yy * s12 + yz * s22)
             g[i + 1] += (xx * s02 + xy * s12 + xz * s22) - (xz * s00 + yz * s10 + zz * s20)
@@ -194,7 +233,11 @@ def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
             r0, r1, r2, a = w * r0, w * r1, w * r2, w * a
             row = 3 * (k - start)
             c0, c1, c2 = W[row], W[row + 1], W[row + 2]
-            c0[i], c0[i + 1], c0[i + 2] = l20 * r1 - l10 * r2, l00 * r2 - l20 * r0, l10 * r0 - l00 * r1
+            c0[i], c0[i + 1], c0[i + 2] = (
+                l20 * r1 - l10 * r2,
+                l00 * r2 - l20 * r0,
+                l10 * r0 - l00 * r1,
+            )
             c1[i], c1[i + 1], c1[i + 2] = l21 * r1 - l11 * r2, -l21 * r0, l11 * r0
             c2[i], c2[i + 1] = l22 * r1, -l22 * r0
             c0[i + 3], c0[i + 4], c0[i + 5] = a * l00, a * l10, a * l20

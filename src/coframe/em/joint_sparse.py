@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
 """The joint pose system of many clouds, solved without ever being written down.
 
-Clouds touch each other only through the components that they share (see `joint`): H = B - W^T W, where B has a block for each
-cloud and W (3K, 6M) one for each component that a cloud sees. Written down, H takes (6M)^2 numbers, and solving it (6M)^3
-operations. Here the poses are eliminated instead of the means. With F_j F_j^T = B_j^-1 and V = W F,
+Clouds touch each other only through the components that they share (see `joint`): H = B - W^T W,
+where B has a block for each cloud and W (3K, 6M) one for each component that a cloud sees. Written
+down, H takes (6M)^2 numbers, and solving it (6M)^3 operations. Here the poses are eliminated
+instead of the means. With F_j F_j^T = B_j^-1 and V = W F,
 
     H^-1 = F (I + V^T (I - V V^T)^-1 V) F^T
 
-and the one matrix to be factored, I - V V^T, has the size of the model, whatever the number of clouds. The stiffness against
-a motion that all clouds share is one more block row of V, with the other sign. Steps of refinement by products with H take the
-residual down to rounding. Nothing here depends on the number of threads.
+and the one matrix to be factored, I - V V^T, has the size of the model, whatever the number of
+clouds. The stiffness against a motion that all clouds share is one more block row of V, with the
+other sign. Steps of refinement by products with H take the residual down to rounding. Nothing here
+depends on the number of threads.
 """
 
 from dataclasses import dataclass
@@ -38,11 +40,15 @@ def pays(clouds: int, components: int) -> bool:
 
 @dataclass(frozen=True)
 class Coupled:
-    """B, W and the gradient. W is stored cloud by cloud: of cloud j, with s_j components, the columns as rows, (P, 3 s_j)."""
+    """B, W and the gradient.
+
+    W is stored cloud by cloud: of cloud j, with s_j components, the columns as rows, (P, 3 s_j).
+    """
 
     own: Float[Array, "M P P"]  # B
     gradient: Float[Array, "M P"]
-    begin: Int[Array, " M1"]  # the first pair of each cloud, among those of a cloud and a component that it sees
+    # the first pair of each cloud, among those of a cloud and a component that it sees
+    begin: Int[Array, " M1"]
     component: Int[Array, " n"]  # of each pair
     couplings: Float[Array, " nP3"]
     components: int  # K
@@ -57,10 +63,13 @@ class Coupled:
         precisions: Float[Array, "K 3 3"],
         entries: list[int],
     ) -> "Coupled":
-        """From moments in space; `entries` of the six of a twist are kept (three of them, in the plane)."""
+        """From moments in space; `entries` of the six of a twist are kept (three of them, in the
+        plane).
+        """
         M, K = mass.shape
         own, g = np.zeros((M, 6, 6)), np.zeros(6 * M)
-        seen = mass > 0.99e-9 * mass.sum(0)  # what `joint_blocks` takes for nothing, and at most a few more
+        # what `joint_blocks` takes for nothing, and at most a few more
+        seen = mass > 0.99e-9 * mass.sum(0)
         begin = np.concatenate([[0], np.cumsum(seen.sum(1))])
         component = np.nonzero(seen)[1]
         couplings = np.empty(len(entries) * 3 * len(component))
@@ -70,16 +79,22 @@ class Coupled:
             stop = min(start + size, K)
             W = np.empty((3 * (stop - start), 6 * M))
             joint_kernels.joint_blocks(mass, first, second, arm, precisions, start, stop, own, g, W)
-            joint_sparse_kernels.stored(W, seen, start, stop, np.array(entries), begin, written, couplings)
+            joint_sparse_kernels.stored(
+                W, seen, start, stop, np.array(entries), begin, written, couplings
+            )
         own += np.swapaxes(own, 1, 2)  # only the upper triangles were built
         own[:, range(6), range(6)] /= 2
         own, g = own[:, entries][:, :, entries], g.reshape(M, 6)[:, entries]
-        return cls(np.ascontiguousarray(own), np.ascontiguousarray(g), begin, component, couplings, K)
+        return cls(
+            np.ascontiguousarray(own), np.ascontiguousarray(g), begin, component, couplings, K
+        )
 
     @cached_property
     def diagonal(self) -> Float[Array, "M P"]:
         """Of H."""
-        return np.diagonal(self.own, axis1=1, axis2=2) - joint_sparse_kernels.squares(self.begin, self.couplings, self.own.shape[1])
+        return np.diagonal(self.own, axis1=1, axis2=2) - joint_sparse_kernels.squares(
+            self.begin, self.couplings, self.own.shape[1]
+        )
 
     @property
     def held(self) -> Bool[Array, "M P"]:
@@ -87,20 +102,33 @@ class Coupled:
         own = np.diagonal(self.own, axis1=1, axis2=2)
         return np.asarray(own > WEAKEST * own.mean())
 
-    def factored(self, extra: Float[Array, "M P"], free: Bool[Array, "M P"], *, damping: float, gauge_free: bool) -> "Factored":
-        """H with more on its diagonal, damped, and held against the motion that all clouds share where that is free; of the
-        entries that are free to move. The same numbers as `joint.regular` puts into the dense system."""
+    def factored(
+        self,
+        extra: Float[Array, "M P"],
+        free: Bool[Array, "M P"],
+        *,
+        damping: float,
+        gauge_free: bool,
+    ) -> "Factored":
+        """H with more on its diagonal, damped, and held against the motion that all clouds share
+        where that is free; of the entries that are free to move. The same numbers as
+        `joint.regular` puts into the dense system.
+        """
         M, P = self.gradient.shape
         diagonal = self.diagonal + extra
         damped = damping * diagonal + np.finfo(float).tiny
         level = float((diagonal + damped).mean())
         B = self.own.copy()
-        B[:, range(P), range(P)] += np.maximum(extra + damped, WEAKEST * level - np.diagonal(self.own, axis1=1, axis2=2))
+        B[:, range(P), range(P)] += np.maximum(
+            extra + damped, WEAKEST * level - np.diagonal(self.own, axis1=1, axis2=2)
+        )
         F = _inverse_roots(B, free)
         gauge = np.sqrt(level / M) * np.swapaxes(F, 1, 2) if gauge_free else np.zeros((M, P, 0))
         V = self.couplings.copy()
         joint_sparse_kernels.scaled(self.begin, V, F)
-        return Factored(self.begin, self.component, V, self.components, F, np.ascontiguousarray(gauge))
+        return Factored(
+            self.begin, self.component, V, self.components, F, np.ascontiguousarray(gauge)
+        )
 
 
 @dataclass(frozen=True)
@@ -130,11 +158,16 @@ class Factored:
         return _times(self.roots, found)
 
     def blocks(self) -> Float[Array, "M P P"]:
-        """The blocks of H^-1 that belong to each cloud by itself; less the motion they share, where that is free."""
+        """The blocks of H^-1 that belong to each cloud by itself; less the motion they share, where
+        that is free.
+        """
         M, P, Q = self.gauge.shape
-        inverse = np.ascontiguousarray(_solve(self._model, np.eye(3 * self.components + Q)).T)  # it is symmetric
+        # it is symmetric
+        inverse = np.ascontiguousarray(_solve(self._model, np.eye(3 * self.components + Q)).T)
         inside = np.zeros((M, P, P))
-        joint_sparse_kernels.gathered(self.begin, self.component, self.V, self.gauge, inverse, inside)
+        joint_sparse_kernels.gathered(
+            self.begin, self.component, self.V, self.gauge, inverse, inside
+        )
         F, Ft = self.roots, np.swapaxes(self.roots, 1, 2)
         found = F @ (np.eye(P) + inside) @ Ft
         if Q:
@@ -164,16 +197,30 @@ class Factored:
         """Factors of diag(I, -I) - (V; G) (V; G)^T."""
         K, (_, P, Q) = 3 * self.components, self.gauge.shape
         C = np.zeros((K + Q, K + Q))
-        joint_sparse_kernels.outer(self.begin, self.component, *_by_component(self.begin, self.component, self.components), self.V, P, C)
+        joint_sparse_kernels.outer(
+            self.begin,
+            self.component,
+            *_by_component(self.begin, self.component, self.components),
+            self.V,
+            P,
+            C,
+        )
         C[:K, :K] = np.triu(C[:K, :K]) + np.triu(C[:K, :K], 1).T
         for q in range(Q):
             column = np.zeros(K)
-            joint_sparse_kernels.pull(self.begin, self.component, self.V, np.ascontiguousarray(self.gauge[:, :, q]), column)
+            joint_sparse_kernels.pull(
+                self.begin,
+                self.component,
+                self.V,
+                np.ascontiguousarray(self.gauge[:, :, q]),
+                column,
+            )
             C[:K, K + q] = C[K + q, :K] = -column
         C[K:, K:] = -np.einsum("jpq,jpr->qr", self.gauge, self.gauge)
         C[range(K), range(K)] += 1
         C[range(K, K + Q), range(K, K + Q)] -= 1
-        factors, pivots, _ = dgetrf(C.T, overwrite_a=True)  # it is symmetric, and LAPACK's matrices are stored by columns
+        # it is symmetric, and LAPACK's matrices are stored by columns
+        factors, pivots, _ = dgetrf(C.T, overwrite_a=True)
         return factors, pivots
 
 
@@ -184,7 +231,8 @@ def _inverse_roots(B: Float[Array, "M P P"], free: Bool[Array, "M P"]) -> Float[
     B[:, range(P), range(P)] += ~free
     unit = 1 / np.sqrt(np.diagonal(B, axis1=1, axis2=2))
     even = unit[:, :, None] * B * unit[:, None, :]
-    lift = np.maximum(2 * P * DIGITS - np.linalg.eigvalsh(even)[:, 0], 0)  # where rounding has left no hold in some direction
+    # where rounding has left no hold in some direction
+    lift = np.maximum(2 * P * DIGITS - np.linalg.eigvalsh(even)[:, 0], 0)
     even[:, range(P), range(P)] += lift[:, None]
     F = unit[:, :, None] * np.swapaxes(np.linalg.inv(np.linalg.cholesky(even)), 1, 2)
     return np.where(free[:, :, None] & free[:, None, :], F, 0.0)
@@ -201,7 +249,13 @@ def _times(A: Float[Array, "M P P"], x: Float[Array, "M P"]) -> Float[Array, "M 
 def _by_component(
     begin: Int[Array, " M1"], component: Int[Array, " n"], components: int
 ) -> tuple[Int[Array, " K1"], Int[Array, " n"], Int[Array, " n"]]:
-    """The pairs of each component: where they begin, which pairs they are, and of which clouds; in the order of the clouds."""
+    """The pairs of each component: where they begin, which pairs they are, and of which clouds; in
+    the order of the clouds.
+    """
     order = np.argsort(component, kind="stable")
     cloud = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
-    return np.concatenate([[0], np.cumsum(np.bincount(component, minlength=components))]), order, cloud[order]
+    return (
+        np.concatenate([[0], np.cumsum(np.bincount(component, minlength=components))]),
+        order,
+        cloud[order],
+    )

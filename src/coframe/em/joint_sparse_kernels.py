@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Loops over the pairs of a cloud and a component that it sees, compiled by Numba, for `coupled`.
 
-V (3K, PM) has a block (3, P) for each pair. It is stored cloud by cloud: of cloud j, which sees s_j components, the P columns
-as rows of w = 3 s_j numbers, which begin at 3 P begin[j]. `component` says of each pair which component it is of; those of a
-cloud are in order.
+V (3K, PM) has a block (3, P) for each pair. It is stored cloud by cloud: of cloud j, which sees s_j
+components, the P columns as rows of w = 3 s_j numbers, which begin at 3 P begin[j]. `component`
+says of each pair which component it is of; those of a cloud are in order.
 """
 
 import numpy as np
@@ -90,7 +90,10 @@ def push(begin, component, V, model, y):
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def outer(begin, component, first, pairs, clouds, V, P, C):
-    """Take V V^T from the upper triangle of C. Three rows of C at a time, as they stay in the cache."""
+    """Take V V^T from the upper triangle of C.
+
+    Three rows of C at a time, as they stay in the cache.
+    """
     widest = 0
     for j in range(len(begin) - 1):
         widest = max(widest, 3 * (begin[j + 1] - begin[j]))

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""The E-step's inner loops, compiled by Numba. Speed is the point here, and each trick has its sentence.
+"""The E-step's inner loops, compiled by Numba. Speed is the point here, and each trick has its
+sentence.
 
-One call of `sweep` takes a run of points of one cloud, moves them by its pose, and adds to `sums` what the M-step needs of
-every component: the posterior mass and the first and second moments of the points about the component's mean. The
-posteriors themselves live for 32 points at a time and are never stored.
+One call of `sweep` takes a run of points of one cloud, moves them by its pose, and adds to `sums`
+what the M-step needs of every component: the posterior mass and the first and second moments of the
+points about the component's mean. The posteriors themselves live for 32 points at a time and are
+never stored.
 
-Layout. Everything is three-dimensional (the callers pad 2-D data with a zero coordinate, which costs less than a second set
-of kernels). Points come as rows x, y, z, w of a (4, N) array in kd order, components as rows of a (ROWS, Kp) array in kd
-order, Kp a multiple of `CELL`. Exponents are in base 2: 2**x is a shift and a polynomial, and the logarithm of the weight
-rides along as one more addend.
+Layout. Everything is three-dimensional (the callers pad 2-D data with a zero coordinate, which
+costs less than a second set of kernels). Points come as rows x, y, z, w of a (4, N) array in kd
+order, components as rows of a (ROWS, Kp) array in kd order, Kp a multiple of `CELL`. Exponents are
+in base 2: 2**x is a shift and a polynomial, and the logarithm of the weight rides along as one more
+addend.
 
-Skipping. A component may be left out for a block of points when its density is below `threshold` everywhere in the block's
-box. The caller sets threshold = log2(tolerance * c / K), c the density of the uniform class, which every denominator
-contains: what is dropped is then less than tolerance * c per point, and the posteriors of a point change by at most
-2 * tolerance in sum. Without a uniform class (c = 0) the densest component takes the place of c, block by block.
+Skipping. A component may be left out for a block of points when its density is below `threshold`
+everywhere in the block's box. The caller sets threshold = log2(tolerance * c / K), c the density of
+the uniform class, which every denominator contains: what is dropped is then less than tolerance * c
+per point, and the posteriors of a point change by at most 2 * tolerance in sum. Without a uniform
+class (c = 0) the densest component takes the place of c, block by block.
 """
 
 import math
@@ -25,7 +29,9 @@ from numba.extending import intrinsic, overload
 
 LEAF = 32  # points per block: whole vectors of any width, and few enough that their box is small
 CELL = 8  # components per block
-FULL_ROWS = 9  # x, y, z, six coefficients of the quadratic form in base 2; of spheres x, y, z, -log2(e) / (2 variance)
+# x, y, z, six coefficients of the quadratic form in base 2; of spheres x, y, z, -log2(e) / (2
+# variance)
+FULL_ROWS = 9
 SPHERE_SUMS = 5  # sum a, sum a (x - mu) (3), sum a |x - mu|^2
 FULL_SUMS = 10  # sum a, sum a (x - mu) (3), sum a (x - mu)(x - mu)^T (6: xx xy xz yy yz zz)
 
@@ -52,14 +58,17 @@ def _float(typingctx, x):
     real = types.float64 if x == types.int64 else types.float32
 
     def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.DoubleType() if real == types.float64 else ir.FloatType())
+        return builder.bitcast(
+            args[0], ir.DoubleType() if real == types.float64 else ir.FloatType()
+        )
 
     return real(x), codegen
 
 
-# 2**x = 2**n 2**f with n = round(x) and f in [-1/2, 1/2]: adding 1.5 * 2**52 leaves n in the low bits of the mantissa, a
-# polynomial gives 2**f, and n is added to its exponent field. Seven times faster than a call of libm, because it vectorises.
-# The coefficients interpolate 2**f at the Chebyshev nodes of [-1/2, 1/2]: degree 10 (relative error 3e-16) and 6 (3e-9).
+# 2**x = 2**n 2**f with n = round(x) and f in [-1/2, 1/2]: adding 1.5 * 2**52 leaves n in the low
+# bits of the mantissa, a polynomial gives 2**f, and n is added to its exponent field. Seven times
+# faster than a call of libm, because it vectorises. The coefficients interpolate 2**f at the
+# Chebyshev nodes of [-1/2, 1/2]: degree 10 (relative error 3e-16) and 6 (3e-9).
 @njit(fastmath=EXACT)
 def _exp2_double(x):
     x = max(x, -1000.0)
@@ -107,8 +116,11 @@ def _exp2(x):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _exponents_spheres(X, x, y, z, h, l, threshold, out, i):
-    """out[i, b] = log2 of the density of one component at the points of a block; how many reach the threshold. Eq. (9)."""
-    # Always 32 points, in lanes side by side: the loop has no remainder, and the component's numbers stay in registers.
+    """out[i, b] = log2 of the density of one component at the points of a block; how many reach the
+    threshold. Eq. (9).
+    """
+    # Always 32 points, in lanes side by side: the loop has no remainder, and the component's
+    # numbers stay in registers.
     near = 0
     for b in range(LEAF):
         dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
@@ -120,7 +132,9 @@ def _exponents_spheres(X, x, y, z, h, l, threshold, out, i):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, threshold, out, i):
-    """The same for a full covariance: the exponent is a quadratic form with six coefficients (off-diagonals doubled)."""
+    """The same for a full covariance: the exponent is a quadratic form with six coefficients
+    (off-diagonals doubled).
+    """
     near = 0
     for b in range(LEAF):
         dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
@@ -141,7 +155,9 @@ def _powers(beta, i, shift, total):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _add_sphere(beta, i, r, X, x, y, z, sums, k):
-    """Add the block's points to the moments of one component, about its mean (elsewhere they would cancel)."""
+    """Add the block's points to the moments of one component, about its mean (elsewhere they would
+    cancel).
+    """
     s = sx = sy = sz = q = beta.dtype.type(0)
     for b in range(LEAF):
         v = beta[i, b] * r[b]
@@ -196,18 +212,28 @@ def _gap(low, high, box_low, box_high):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _surviving_blocks(full, box, B, heaviest, threshold, hit, near):
-    """The blocks of components that may reach into the box of points; their indices into `near`, their number returned."""
+    """The blocks of components that may reach into the box of points; their indices into `near`,
+    their number returned.
+    """
     lx, hx, ly, hy, lz, hz = box[0], box[1], box[2], box[3], box[4], box[5]
     blocks = B.shape[1]
     # First a loop without branches, which vectorises, then the compaction.
     if full:  # an ellipsoid d^T P d <= q lies in the box |d_i| <= sqrt(q Sigma_ii)
         for k in range(blocks):
             q = 2 * math.log(2.0) * (heaviest[k] - threshold)
-            dx, dy, dz = _gap(B[0, k], B[1, k], lx, hx), _gap(B[2, k], B[3, k], ly, hy), _gap(B[4, k], B[5, k], lz, hz)
+            dx, dy, dz = (
+                _gap(B[0, k], B[1, k], lx, hx),
+                _gap(B[2, k], B[3, k], ly, hy),
+                _gap(B[4, k], B[5, k], lz, hz),
+            )
             hit[k] = min(min(q * B[6, k] - dx * dx, q * B[7, k] - dy * dy), q * B[8, k] - dz * dz)
     else:
         for k in range(blocks):
-            dx, dy, dz = _gap(B[0, k], B[1, k], lx, hx), _gap(B[2, k], B[3, k], ly, hy), _gap(B[4, k], B[5, k], lz, hz)
+            dx, dy, dz = (
+                _gap(B[0, k], B[1, k], lx, hx),
+                _gap(B[2, k], B[3, k], ly, hy),
+                _gap(B[4, k], B[5, k], lz, hz),
+            )
             hit[k] = (dx * dx + dy * dy + dz * dz) * B[6, k] + heaviest[k] - threshold
     n = 0
     for k in range(blocks):
@@ -217,8 +243,12 @@ def _surviving_blocks(full, box, B, heaviest, threshold, hit, near):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _surviving_components(full, box, components, reach, log_weight, threshold, near, blocks, hit, index):
-    """The components of those blocks that may reach into the box; their indices into `index`, their number returned."""
+def _surviving_components(
+    full, box, components, reach, log_weight, threshold, near, blocks, hit, index
+):
+    """The components of those blocks that may reach into the box; their indices into `index`, their
+    number returned.
+    """
     ox, oy, oz = 0.5 * (box[0] + box[1]), 0.5 * (box[2] + box[3]), 0.5 * (box[4] + box[5])
     sx, sy, sz = 0.5 * (box[1] - box[0]), 0.5 * (box[3] - box[2]), 0.5 * (box[5] - box[4])
     cx, cy, cz = components[0], components[1], components[2]
@@ -226,31 +256,47 @@ def _surviving_components(full, box, components, reach, log_weight, threshold, n
     for i in range(blocks):
         k0 = near[i] * CELL
         if full:
-            # The ellipsoid's own box, and its slab: d^T P d >= (u . d)^2 for u = P e / sqrt(e . P e), whatever e. With e the
-            # axis of the stiffest entry, u is nearly the normal of a flat component: one on the same wall, a step behind, goes.
+            # The ellipsoid's own box, and its slab: d^T P d >= (u . d)^2 for u = P e / sqrt(e . P
+            # e), whatever e. With e the axis of the stiffest entry, u is nearly the normal of a
+            # flat component: one on the same wall, a step behind, goes.
             xx, yy, zz, ux, uy, uz = reach[0], reach[1], reach[2], reach[3], reach[4], reach[5]
             for k in range(k0, k0 + CELL):
                 q = 2 * math.log(2.0) * (log_weight[k] - threshold)
                 x, y, z = cx[k] - ox, cy[k] - oy, cz[k] - oz
                 dx, dy, dz = max(abs(x) - sx, 0.0), max(abs(y) - sy, 0.0), max(abs(z) - sz, 0.0)
-                u = abs(ux[k] * x + uy[k] * y + uz[k] * z) - abs(ux[k]) * sx - abs(uy[k]) * sy - abs(uz[k]) * sz
+                u = (
+                    abs(ux[k] * x + uy[k] * y + uz[k] * z)
+                    - abs(ux[k]) * sx
+                    - abs(uy[k]) * sy
+                    - abs(uz[k]) * sz
+                )
                 u = max(u, 0.0)
-                inside = min(min(q * xx[k] - dx * dx, q * yy[k] - dy * dy), min(q * zz[k] - dz * dz, q - u * u))
+                inside = min(
+                    min(q * xx[k] - dx * dx, q * yy[k] - dy * dy),
+                    min(q * zz[k] - dz * dz, q - u * u),
+                )
                 hit[k - k0] = inside
         else:
             h = components[3]
             for k in range(k0, k0 + CELL):
-                dx, dy, dz = max(abs(cx[k] - ox) - sx, 0.0), max(abs(cy[k] - oy) - sy, 0.0), max(abs(cz[k] - oz) - sz, 0.0)
+                dx, dy, dz = (
+                    max(abs(cx[k] - ox) - sx, 0.0),
+                    max(abs(cy[k] - oy) - sy, 0.0),
+                    max(abs(cz[k] - oz) - sz, 0.0),
+                )
                 hit[k - k0] = (dx * dx + dy * dy + dz * dz) * h[k] + log_weight[k] - threshold
         for k in range(CELL):
-            index[n] = k0 + k  # written always, kept only when the component survives: no branch to mispredict
+            # written always, kept only when the component survives: no branch to mispredict
+            index[n] = k0 + k
             n += hit[k] >= 0
     return n
 
 
 @njit(fastmath=FAST, error_model="numpy")
 def _densest(full, box, components, stiffest, log_weight):
-    """A lower bound, over the box, of the log2 density of the densest component: what stands in for c when there is no c."""
+    """A lower bound, over the box, of the log2 density of the densest component: what stands in for
+    c when there is no c.
+    """
     best = -1e300
     for k in range(log_weight.shape[0]):
         fx = max(abs(components[0, k] - box[0]), abs(components[0, k] - box[1]))
@@ -262,7 +308,9 @@ def _densest(full, box, components, stiffest, log_weight):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _move(V, R, t, s, m, X, weight, box):
-    """The block's m points from V[:, s] on, moved, into X, with their weights and their box; X is filled up with weight 0."""
+    """The block's m points from V[:, s] on, moved, into X, with their weights and their box; X is
+    filled up with weight 0.
+    """
     for b in range(LEAF):
         i = s + min(b, m - 1)
         x, y, z = V[0, i], V[1, i], V[2, i]
@@ -279,7 +327,8 @@ def _move(V, R, t, s, m, X, weight, box):
 @njit(fastmath=FAST, error_model="numpy")
 def _log_sum(m, dens, weight):
     """Sum of weight * log(density) over a block."""
-    # Four points of one weight share one logarithm, that of their product, unless it might leave the range of a double.
+    # Four points of one weight share one logarithm, that of their product, unless it might leave
+    # the range of a double.
     total = 0.0
     for i in range(0, m - m % 4, 4):
         a, b, c, d, w = dens[i], dens[i + 1], dens[i + 2], dens[i + 3], weight[i]
@@ -287,7 +336,12 @@ def _log_sum(m, dens, weight):
         if safe & (weight[i + 1] == w) & (weight[i + 2] == w) & (weight[i + 3] == w):
             total += w * math.log((a * b) * (c * d))
         else:
-            total += w * math.log(a) + weight[i + 1] * math.log(b) + weight[i + 2] * math.log(c) + weight[i + 3] * math.log(d)
+            total += (
+                w * math.log(a)
+                + weight[i + 1] * math.log(b)
+                + weight[i + 2] * math.log(c)
+                + weight[i + 3] * math.log(d)
+            )
     for i in range(m - m % 4, m):
         total += weight[i] * math.log(dens[i])
     return total
@@ -295,23 +349,50 @@ def _log_sum(m, dens, weight):
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def sweep(
-    V, R, t, components, reach, stiffest, boxes, log_weight, heaviest, tolerance, c, start, stop, kind, sums, density, label
+    V,
+    R,
+    t,
+    components,
+    reach,
+    stiffest,
+    boxes,
+    log_weight,
+    heaviest,
+    tolerance,
+    c,
+    start,
+    stop,
+    kind,
+    sums,
+    density,
+    label,
 ):
-    """One cloud's points V[:, start:stop] under the pose R, t: add their moments to sums (Kp, 5 or 10).
+    """One cloud's points V[:, start:stop] under the pose R, t: add their moments to sums (Kp, 5 or
+    10).
 
-    Returns the weighted log-likelihood (natural logarithm) and the number of pairs evaluated. `density` and `label`, when they
-    are not empty, receive each point's total density and its most probable component (-1: the uniform class).
-    `tolerance` < 0 evaluates every pair. The inner loops compute in the precision of `kind`, an empty array.
+    Returns the weighted log-likelihood (natural logarithm) and the number of pairs evaluated.
+    `density` and `label`, when they are not empty, receive each point's total density and its most
+    probable component (-1: the uniform class). `tolerance` < 0 evaluates every pair. The inner
+    loops compute in the precision of `kind`, an empty array.
     """
     full = components.shape[0] == FULL_ROWS
     real = kind.dtype.type
     blocks = boxes.shape[1]
     X, box = np.empty((3, LEAF), kind.dtype), np.empty(6)
     moved = np.empty((3, LEAF))
-    beta = np.empty((components.shape[1], LEAF), kind.dtype)  # of the block's points: exponents first, then densities
-    shift, total, r = np.zeros(LEAF, kind.dtype), np.zeros(LEAF, kind.dtype), np.zeros(LEAF, kind.dtype)
+    # of the block's points: exponents first, then densities
+    beta = np.empty((components.shape[1], LEAF), kind.dtype)
+    shift, total, r = (
+        np.zeros(LEAF, kind.dtype),
+        np.zeros(LEAF, kind.dtype),
+        np.zeros(LEAF, kind.dtype),
+    )
     dens, weight = np.empty(LEAF), np.empty(LEAF)
-    hit, near, index = np.empty(max(blocks, CELL)), np.empty(blocks + 1, np.int64), np.empty(components.shape[1] + 1, np.int64)
+    hit, near, index = (
+        np.empty(max(blocks, CELL)),
+        np.empty(blocks + 1, np.int64),
+        np.empty(components.shape[1] + 1, np.int64),
+    )
     keep = tolerance / components.shape[1]
     loglik = 0.0
     pairs = 0
@@ -320,14 +401,20 @@ def sweep(
         _move(V, R, t, s, m, moved, weight, box)
         ox, oy, oz = 0.5 * (box[0] + box[1]), 0.5 * (box[2] + box[3]), 0.5 * (box[4] + box[5])
         for b in range(LEAF):  # seen from the middle of the box, single precision is enough
-            X[0, b], X[1, b], X[2, b] = real(moved[0, b] - ox), real(moved[1, b] - oy), real(moved[2, b] - oz)
+            X[0, b], X[1, b], X[2, b] = (
+                real(moved[0, b] - ox),
+                real(moved[1, b] - oy),
+                real(moved[2, b] - oz),
+            )
 
         threshold = -1e300
         if tolerance >= 0:
             floor = math.log2(c) if c > 0 else _densest(full, box, components, stiffest, log_weight)
             threshold = floor + math.log2(keep)
         n = _surviving_blocks(full, box, boxes, heaviest, threshold, hit, near)
-        n = _surviving_components(full, box, components, reach, log_weight, threshold, near, n, hit, index)
+        n = _surviving_components(
+            full, box, components, reach, log_weight, threshold, near, n, hit, index
+        )
         pairs += n * m
 
         for b in range(LEAF):
@@ -346,13 +433,17 @@ def sweep(
                 yy, yz, zz = real(components[6, k]), real(components[7, k]), real(components[8, k])
                 reached = _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, limit, beta, seen)
             else:
-                reached = _exponents_spheres(X, x, y, z, real(components[3, k]), l, limit, beta, seen)
+                reached = _exponents_spheres(
+                    X, x, y, z, real(components[3, k]), l, limit, beta, seen
+                )
             if c > 0 and reached > 0:  # while the row is at hand
                 _powers(beta, seen, shift, total)
-            index[seen] = k  # the next row takes this place when no point of the block is near enough
+            # the next row takes this place when no point of the block is near enough
+            index[seen] = k
             seen += reached > 0
 
-        if c <= 0:  # without a uniform class, densities relative to the largest: nothing underflows to 0 / 0
+        # without a uniform class, densities relative to the largest: nothing underflows to 0 / 0
+        if c <= 0:
             for b in range(LEAF):
                 shift[b] = real(-3e38)
             for i in range(seen):
@@ -365,7 +456,11 @@ def sweep(
             r[b] = real(weight[b] / dens[b])
         for i in range(seen):
             k = index[i]
-            x, y, z = real(components[0, k] - ox), real(components[1, k] - oy), real(components[2, k] - oz)
+            x, y, z = (
+                real(components[0, k] - ox),
+                real(components[1, k] - oy),
+                real(components[2, k] - oz),
+            )
             if full:
                 _add_full(beta, i, r, X, x, y, z, sums, k)
             else:
@@ -385,7 +480,8 @@ def sweep(
 
 @njit(nogil=True, cache=True)
 def kd_order(points, leaf):
-    """The order of the points (N, D) in the leaves of a balanced kd-tree with `leaf` points a leaf: neighbours share a block.
+    """The order of the points (N, D) in the leaves of a balanced kd-tree with `leaf` points a leaf:
+    neighbours share a block.
 
     Each range is split at a multiple of `leaf` across its longest side, by quickselect.
     """
@@ -409,7 +505,8 @@ def kd_order(points, leaf):
                 axis, longest = d, largest - smallest
         middle = low + (high - low + leaf - 1) // leaf // 2 * leaf
         a, b = low, high - 1
-        while a < b:  # Hoare's selection; equal keys are swapped too, so runs of duplicates stay balanced
+        # Hoare's selection; equal keys are swapped too, so runs of duplicates stay balanced
+        while a < b:
             pivot = points[order[(a + b) // 2], axis]
             i, j = a, b
             while i <= j:
@@ -435,7 +532,9 @@ def kd_order(points, leaf):
 
 @njit(nogil=True, cache=True)
 def collect(sums, order, mass, first, second):
-    """Add up the tasks' sums (T, Kp, S) of one cloud, in their order, and lay them out as moments in the mixture's order."""
+    """Add up the tasks' sums (T, Kp, S) of one cloud, in their order, and lay them out as moments
+    in the mixture's order.
+    """
     tasks, D, full = sums.shape[0], first.shape[1], sums.shape[2] == FULL_SUMS
     for i in range(order.shape[0]):
         k = order[i]

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Where is one cloud? Its pose against a mixture that stays as it is: the front-end of `track`, the first step of `extend`."""
+"""Where is one cloud?
+
+Its pose against a mixture that stays as it is: the front-end of `track`, the first step of
+`extend`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,18 +12,22 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.align import level as levelling
-from coframe.types import Array
-from coframe.em.estep import Cloud, Components
+from coframe.em import seeding
+from coframe.em.estep import Cloud, Components, Sweep
 from coframe.em.joint import DAMPING, LEAST_TANGENT, SLIDE
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.em.sweeps import Sweep
+from coframe.geometry import levers
+from coframe.types import Array
 
 TOLERANCE = 1e-4  # posterior mass that the kernels may skip
 STEPS = 2  # of a reach before the next
 MOST_STEPS = 12
-NEARLY, SETTLED = 1e-3, 2e-4  # of the unit: a step below the first ends a reach, one below the second ends the last
+# of the unit: a step below the first ends a reach, one below the second ends the last
+NEARLY, SETTLED = (
+    1e-3,
+    2e-4,
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,17 @@ class Target:
     def of(cls, mixture: Mixture, reaches: Sequence[float], unit: float) -> "Target":
         """`reaches`: standard deviations that are added to the components, far to near [unit]."""
         values, axes = np.linalg.eigh(mixture.covariances)
-        soft = np.clip(SLIDE * values[:, :1] / values, LEAST_TANGENT, 1)  # points slide along flat components
+        # points slide along flat components
+        soft = np.clip(SLIDE * values[:, :1] / values, LEAST_TANGENT, 1)
         soft[:, 0] = 1
         levels = []
         for reach in reaches:
             variance = (reach * unit) ** 2
-            wide = replace(mixture, covariances=mixture.covariances + variance * np.eye(mixture.dimension), visibility=None)
+            wide = replace(
+                mixture,
+                covariances=mixture.covariances + variance * np.eye(mixture.dimension),
+                visibility=None,
+            )
             thinner = np.average(wide.log_peaks - mixture.log_peaks, weights=mixture.weights)
             wide = replace(wide, outlier_density=mixture.outlier_density * float(np.exp(thinner)))
             precisions = (axes * (soft / (values + variance))[:, None]) @ np.swapaxes(axes, 1, 2)
@@ -62,17 +75,24 @@ class Placement:
     pose: Float[Array, "D1 D1"]
     explained: float  # share of the points that the mixture explains
     steps: int
-    value: float = -np.inf  # log-likelihood of the points and of the cloud's own priors, one step before
+    # log-likelihood of the points and of the cloud's own priors, one step before
+    value: float = -np.inf
 
 
 def place(
-    target: Target, cloud: Cloud, pose: Float[Array, "D1 D1"], steps: int = MOST_STEPS, *, each: int = STEPS
+    target: Target,
+    cloud: Cloud,
+    pose: Float[Array, "D1 D1"],
+    steps: int = MOST_STEPS,
+    *,
+    each: int = STEPS,
 ) -> Placement:
     """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach.
 
     At most `steps` in all, `each` for a reach but the last.
     """
-    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)  # too little work to share; the other cores read ahead
+    # too little work to share; the other cores read ahead
+    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)
     D = cloud.dimension
     visibility, explained, value, taken = None, 0.0, -np.inf, 0
     for number, level in enumerate(target.levels):
@@ -82,10 +102,16 @@ def place(
             moments, log_likelihood = sweep.moments(pose[None], seen, components=level.components)
             step = _step(moments[0], level.precisions)
             moved = geometry.exp(step) @ pose
-            # Products of many motions leave the rotations, and a constant velocity doubles the error in every frame.
-            pose = geometry.pose(geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved))
-            value = float(log_likelihood[0]) + levelling.log_visibility_prior(seen)
-            visibility, explained = levelling.priors(moments.mass), float(moments.mass.sum() / sweep.points[0])
+            # Products of many motions leave the rotations, and a constant velocity doubles the
+            # error in every frame.
+            pose = geometry.pose(
+                geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved)
+            )
+            value = float(log_likelihood[0]) + seeding.log_visibility_prior(seen)
+            visibility, explained = (
+                seeding.priors(moments.mass),
+                float(moments.mass.sum() / sweep.points[0]),
+            )
             taken += 1
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
             if length < (SETTLED if last else NEARLY):
@@ -96,16 +122,23 @@ def place(
 def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:
     """The twist (omega, tau) about the origin of one Gauss-Newton step on Q, the means fixed.
 
-    The points of a component share its arm in the matrix, which only shapes the step, but not in the gradient.
+    The points of a component share its arm in the matrix, which only shapes the step, but not in
+    the gradient.
     """
     seen = moments.mass > 1e-3
-    mass, first, about, P = moments.mass[seen], moments.first[seen], moments.about[seen], precisions[seen]
+    mass, first, about, P = (
+        moments.mass[seen],
+        moments.first[seen],
+        moments.about[seen],
+        precisions[seen],
+    )
     D = first.shape[1]
     J = levers(about + first / mass[:, None])
     PJ = (mass[:, None, None] * P) @ J
     H = J.reshape(-1, J.shape[2]).T @ PJ.reshape(-1, J.shape[2])
     force = (P @ first[..., None])[..., 0]
-    torque = force.T @ about + np.tensordot(P, moments.second[seen], ((0, 1), (0, 1)))  # sum over points of (P y) x^T
+    # sum over points of (P y) x^T
+    torque = force.T @ about + np.tensordot(P, moments.second[seen], ((0, 1), (0, 1)))
     turn = (
         [torque[1, 0] - torque[0, 1]]
         if D == 2
@@ -113,16 +146,3 @@ def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, "
     )
     g = np.concatenate([turn, force.sum(0)])
     return -np.linalg.solve(H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny), g)
-
-
-def levers(arms: Float[Array, "K D"]) -> Float[Array, "K D P"]:
-    """How a twist about the origin moves places: omega x arm + tau."""
-    K, D = arms.shape
-    J = np.zeros((K, D, geometry.degrees_of_freedom(D)))
-    J[:, :, -D:] = np.eye(D)
-    if D == 2:
-        J[:, 0, 0], J[:, 1, 0] = -arms[:, 1], arms[:, 0]
-    else:
-        x, y, z = arms.T
-        J[:, 0, 1], J[:, 0, 2], J[:, 1, 0], J[:, 1, 2], J[:, 2, 0], J[:, 2, 1] = z, -y, -z, x, y, -x
-    return J

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The EM loop: when to go on, when to stop, what to remember. The equations are in `estep`, `mstep` and `joint`."""
+"""The EM loop: when to go on, when to stop, what to remember.
+
+The equations are in `estep`, `mstep` and `joint`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,10 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import Frames
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.types import Array
 
 FALL = 1e-9  # per point: a likelihood that falls by less than this has only been rounded
 BOLDEST = 5.0  # over-relaxation of a pose step, at most
@@ -22,7 +24,9 @@ class Status(Enum):
     """How a run ended, with a sentence for the user."""
 
     CONVERGED = "poses and likelihood have settled"
-    ITERATION_LIMIT = "stopped at the iteration limit before settling; allow more iterations, or start nearer"
+    ITERATION_LIMIT = (
+        "stopped at the iteration limit before settling; allow more iterations, or start nearer"
+    )
     STOPPED = "stopped on request"
 
 
@@ -31,15 +35,12 @@ class Iteration:
     """One turn of the loop: the state it started from, and how far it moved."""
 
     number: int
-    log_likelihood: float  # of its points under what this iteration started from, natural log; NaN where there is no mixture
+    # of its points under what this iteration started from, natural log; NaN where there is no
+    # mixture
+    log_likelihood: float
     step: float  # largest pose change of this iteration, as a share of the scene's radius
     poses: Float[Array, "M D1 D1"]  # that this iteration ended with
     points: float  # that it saw, weighted: those of a level, which may be some of all
-
-    def in_user_units(self, frames: Frames, origin: Float[Array, " D"]) -> "Iteration":
-        """The same iteration in the user's coordinates; densities, and so the likelihood, are then per user volume."""
-        volume = self.points * len(origin) * np.log(frames.scale)
-        return replace(self, log_likelihood=self.log_likelihood - volume, poses=frames.leave_poses(self.poses, origin))
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Fit:
     log_likelihood: Float[Array, " M"]  # of every cloud, from the same E-step
     history: tuple[Iteration, ...]
     status: Status
-    independent: Float[Array, " M"]  # points that a point of each cloud stands for: less than one where they share their noise
+    # points that a point of each cloud stands for: less than one where they share their noise
+    independent: Float[Array, " M"]
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,18 @@ class State:
     calm: int = 0  # the last of them, in a row, that changed little
     best: float = -np.inf  # penalised log-likelihood, the highest so far
     twist: Float[Array, "M P"] | None = None  # the last step
-    before: tuple[Float[Array, "M D1 D1"], Mixture] | None = None  # where it came from, while it may be taken back
+    # where it came from, while it may be taken back
+    before: tuple[Float[Array, "M D1 D1"], Mixture] | None = None
     history: tuple[Iteration, ...] = ()
     status: Status | None = None  # how the loop ended, once it has
 
 
-# An E-step over all clouds: poses and mixture -> the moments of every cloud, and its log-likelihood.
+# An E-step over all clouds: poses and mixture -> the moments of every cloud, and its
+# log-likelihood.
 Expectation = Callable[[Array, Mixture], tuple[Moments, Array]]
-# An M-step: moments, poses, mixture and a stride -> new poses and a new mixture. Stride 0 asks for a plain EM step, under which
-# the likelihood cannot fall; a stride of 1 or more allows any step that usually helps, that many times as long.
+# An M-step: moments, poses, mixture and a stride -> new poses and a new mixture. Stride 0 asks for
+# a plain EM step, under which the likelihood cannot fall; a stride of 1 or more allows any step
+# that usually helps, that many times as long.
 Maximization = Callable[[Moments, Array, Mixture, float], tuple[Array, Mixture]]
 
 
@@ -102,22 +107,28 @@ def batch(
 ) -> Fit:
     """Alternate E-step and M-step from the given poses and mixture. Algorithm 1.
 
-    `radius` is the distance of the outer points from the scene's centre; it turns angles into lengths. The loop stops when
-    no point of that distance moves by more than tolerance * radius relative to the others in an iteration and the
-    log-likelihood per point gains less than `gain` (default: `tolerance`), both twice in a row, so that neither units nor the
-    number of points matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction; one that
-    lowers the likelihood (with `penalty`, the logarithm of the priors) is taken back, and a plain EM step takes its
-    place. `history` is that of an earlier phase, which this one continues. `on_iteration` may return True to stop. `on_state`
-    is told where the loop stands after each turn; given such a `state`, the loop goes on from there to the same result.
+    `radius` is the distance of the outer points from the scene's centre; it turns angles into
+    lengths. The loop stops when no point of that distance moves by more than tolerance * radius
+    relative to the others in an iteration and the log-likelihood per point gains less than `gain`
+    (default: `tolerance`), both twice in a row, so that neither units nor the number of points
+    matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction;
+    one that lowers the likelihood (with `penalty`, the logarithm of the priors) is taken back, and
+    a plain EM step takes its place. `history` is that of an earlier phase, which this one
+    continues. `on_iteration` may return True to stop. `on_state` is told where the loop stands
+    after each turn; given such a `state`, the loop goes on from there to the same result.
     """
     now = State(poses, mixture, float(bold), history=history) if state is None else state
     past: Moments | None = None  # those of `now.before`, where they are at hand
     while now.status is None and now.turns < iterations:
         moments, log_likelihood = expect(now.poses, now.mixture)
-        value, points = float(log_likelihood.sum()) + penalty(now.poses, now.mixture), float(moments.points.sum())
+        value, points = (
+            float(log_likelihood.sum()) + penalty(now.poses, now.mixture),
+            float(moments.points.sum()),
+        )
         if now.before and value < now.best - FALL * points:
             poses, mixture = now.before
-            if now.stride == 0:  # not even a plain step helps: what is not in Q (a floor, say) stands against it
+            # not even a plain step helps: what is not in Q (a floor, say) stands against it
+            if now.stride == 0:
                 now = replace(now, poses=poses, mixture=mixture, status=Status.CONVERGED)
                 break
             past = expect(poses, mixture)[0] if past is None else past
@@ -129,8 +140,17 @@ def batch(
         stride = max(now.stride, float(bold))
         poses, mixture = maximize(moments, now.poses, now.mixture, stride)
         twist = relative_twists(now.poses, poses, mixture)
-        step = Iteration(len(now.history), float(log_likelihood.sum()), largest_step(twist, radius), poses, points)
-        settled = step.step < tolerance and value - now.best < (tolerance if gain is None else gain) * points
+        step = Iteration(
+            len(now.history),
+            float(log_likelihood.sum()),
+            largest_step(twist, radius),
+            poses,
+            points,
+        )
+        settled = (
+            step.step < tolerance
+            and value - now.best < (tolerance if gain is None else gain) * points
+        )
         calm = now.calm + 1 if settled else 0
         now = State(
             poses,
@@ -148,15 +168,28 @@ def batch(
     now = replace(now, status=now.status or Status.ITERATION_LIMIT)
     on_state(now)
     moments, log_likelihood = expect(now.poses, now.mixture)
-    if now.before and float(log_likelihood.sum()) + penalty(now.poses, now.mixture) < now.best:  # the last step was too bold
+    # the last step was too bold
+    if now.before and float(log_likelihood.sum()) + penalty(now.poses, now.mixture) < now.best:
         now = replace(now, poses=now.before[0], mixture=now.before[1])
         moments, log_likelihood = expect(now.poses, now.mixture)
     assert now.status is not None
-    return Fit(now.poses, now.mixture, moments, log_likelihood, now.history, now.status, np.ones(len(now.poses)))
+    return Fit(
+        now.poses,
+        now.mixture,
+        moments,
+        log_likelihood,
+        now.history,
+        now.status,
+        np.ones(len(now.poses)),
+    )
 
 
-def relative_twists(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture) -> Float[Array, "M P"]:
-    """How the clouds turned and shifted about the scene's centre, less the motion that they all share, which means nothing."""
+def relative_twists(
+    old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture
+) -> Float[Array, "M P"]:
+    """How the clouds turned and shifted about the scene's centre, less the motion that they all
+    share, which means nothing.
+    """
     centre = np.average(mixture.means, axis=0, weights=mixture.weights)
     motion = new @ geometry.inverse(old)
     turn = geometry.log_rotation(geometry.rotation(motion))
@@ -168,14 +201,22 @@ def relative_twists(old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], 
 def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
     """The longest way of a point at distance `radius` from the centre, as a share of the radius."""
     D = 2 if twists.shape[1] == 3 else 3
-    return float((np.linalg.norm(twists[:, :-D], axis=1) + np.linalg.norm(twists[:, -D:], axis=1) / radius).max())
+    return float(
+        (
+            np.linalg.norm(twists[:, :-D], axis=1) + np.linalg.norm(twists[:, -D:], axis=1) / radius
+        ).max()
+    )
 
 
-def _next_stride(stride: float, last: Float[Array, "M P"] | None, twists: Float[Array, "M P"]) -> float:
+def _next_stride(
+    stride: float, last: Float[Array, "M P"] | None, twists: Float[Array, "M P"]
+) -> float:
     """Longer while the steps keep their direction, shorter when they turn."""
     if last is None:
         return stride
-    agreement = (last * twists).sum() / max(np.linalg.norm(last) * np.linalg.norm(twists), np.finfo(float).tiny)
+    agreement = (last * twists).sum() / max(
+        np.linalg.norm(last) * np.linalg.norm(twists), np.finfo(float).tiny
+    )
     if agreement > 0.8:
         return min(1.4 * stride, BOLDEST)
     return max(1.0, 0.5 * stride) if agreement < 0.3 else stride

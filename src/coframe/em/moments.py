@@ -13,17 +13,21 @@ from coframe.types import Array
 
 @dataclass(frozen=True)
 class Moments:
-    """Posterior-weighted sums over points x in the common frame, one set of sums per component (and per cloud, if stacked).
+    """Posterior-weighted sums over points x in the common frame, one set of sums per component (and
+    per cloud, if stacked).
 
-    The sums are taken about `about`, the component means of the E-step, so that nothing cancels however far from the origin
-    the scene lies. `second` holds whole matrices (..., K, D, D), or only their traces (..., K), all that spheres need.
+    The sums are taken about `about`, the component means of the E-step, so that nothing cancels
+    however far from the origin the scene lies. `second` holds whole matrices (..., K, D, D), or
+    only their traces (..., K), all that spheres need.
     """
 
     about: Float[Array, "K D"]  # mu_k, the point the sums of component k are taken about
     mass: Float[Array, "*B K"]  # A_k = sum_i alpha_ik
     first: Float[Array, "*B K D"]  # b_k = sum_i alpha_ik (x_i - mu_k)
-    second: Float[Array, "*B K D D"] | Float[Array, "*B K"]  # C_k = sum_i alpha_ik (x_i - mu_k)(x_i - mu_k)^T
-    points: Float[Array, "*B"]  # N, the (weighted) number of points behind the sums, outliers included
+    # C_k = sum_i alpha_ik (x_i - mu_k)(x_i - mu_k)^T
+    second: Float[Array, "*B K D D"] | Float[Array, "*B K"]
+    # N, the (weighted) number of points behind the sums, outliers included
+    points: Float[Array, "*B"]
 
     @property
     def full(self) -> bool:
@@ -55,7 +59,13 @@ class Moments:
 
     def __getitem__(self, cloud: int) -> "Moments":
         """The moments of one cloud of a stack."""
-        return Moments(self.about, self.mass[cloud], self.first[cloud], self.second[cloud], np.asarray(self.points[cloud]))
+        return Moments(
+            self.about,
+            self.mass[cloud],
+            self.first[cloud],
+            self.second[cloud],
+            np.asarray(self.points[cloud]),
+        )
 
     def with_cloud(self, other: "Moments") -> "Moments":
         """A stack with one more cloud at its end."""
@@ -70,7 +80,13 @@ class Moments:
 
     def only(self, clouds: Bool[Array, " M"]) -> "Moments":
         """A stack of some of the clouds."""
-        return Moments(self.about, self.mass[clouds], self.first[clouds], self.second[clouds], self.points[clouds])
+        return Moments(
+            self.about,
+            self.mass[clouds],
+            self.first[clouds],
+            self.second[clouds],
+            self.points[clouds],
+        )
 
     def without_cloud(self, cloud: int) -> "Moments":
         """A stack without one of its clouds."""
@@ -80,7 +96,13 @@ class Moments:
         """The sum over the clouds of a stack, in the order of the clouds."""
         if self.mass.ndim == 1:
             return self
-        return Moments(self.about, self.mass.sum(0), self.first.sum(0), self.second.sum(0), np.asarray(self.points.sum(0)))
+        return Moments(
+            self.about,
+            self.mass.sum(0),
+            self.first.sum(0),
+            self.second.sum(0),
+            np.asarray(self.points.sum(0)),
+        )
 
     def scaled(self, factors: Float[Array, "*B"]) -> "Moments":
         """The moments as if every point of a cloud counted so often."""
@@ -100,30 +122,47 @@ class Moments:
         return self._shifted(about, self.first, self.second, self.about - about)
 
     def moved(self, poses: Float[Array, "*B D1 D1"]) -> "Moments":
-        """The moments of the same points after x -> R x + t, one motion per cloud of a stack. No point is touched."""
+        """The moments of the same points after x -> R x + t, one motion per cloud of a stack.
+
+        No point is touched.
+        """
         R, t = geometry.rotation(poses), geometry.translation(poses)[..., None, :]
         Rt = np.swapaxes(R, -1, -2)
         second = self.second
         if self.full:  # R C R^T as one matrix product per cloud: vec(R C R^T) = (R x R) vec(C)
             D = R.shape[-1]
             RR = np.einsum("...ij,...kl->...ikjl", R, R).reshape(*R.shape[:-2], D * D, D * D)
-            second = (second.reshape(*second.shape[:-2], D * D) @ np.swapaxes(RR, -1, -2)).reshape(second.shape)
+            second = (second.reshape(*second.shape[:-2], D * D) @ np.swapaxes(RR, -1, -2)).reshape(
+                second.shape
+            )
         return self._shifted(self.about, self.first @ Rt, second, self.about @ Rt + t - self.about)
 
     def moved_and_pooled(self, poses: Float[Array, "M D1 D1"]) -> "Moments":
         """`moved(poses).pooled()` of full moments, without the stack in between."""
         K, D = self.about.shape
         mass, first, second = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
-        R, t = np.ascontiguousarray(geometry.rotation(poses)), np.ascontiguousarray(geometry.translation(poses))
-        joint_kernels.pool_moved(self.about, self.mass, self.first, self.second, R, t, mass, first, second)
+        R, t = (
+            np.ascontiguousarray(geometry.rotation(poses)),
+            np.ascontiguousarray(geometry.translation(poses)),
+        )
+        joint_kernels.pool_moved(
+            self.about, self.mass, self.first, self.second, R, t, mass, first, second
+        )
         return Moments(self.about, mass, first, second, np.asarray(self.points.sum(0)))
 
     def _shifted(self, about: Array, first: Array, second: Array, offset: Array) -> "Moments":
-        """Sums about points that lie `offset` further back: sum a (y + offset), sum a (y + offset)(y + offset)^T."""
+        """Sums about points that lie `offset` further back: sum a (y + offset), sum a (y +
+        offset)(y + offset)^T.
+        """
         step = self.mass[..., None] * offset
         if self.full:
             cross = first[..., :, None] * offset[..., None, :]
-            second = second + cross + np.swapaxes(cross, -1, -2) + step[..., :, None] * offset[..., None, :]
+            second = (
+                second
+                + cross
+                + np.swapaxes(cross, -1, -2)
+                + step[..., :, None] * offset[..., None, :]
+            )
         else:
             second = second + (2 * first * offset + step * offset).sum(-1)
         return Moments(about, self.mass, first + step, second, self.points)

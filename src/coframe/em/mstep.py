@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The paper's M-step, one function per equation. Everything is a function of moments; no point is seen here.
+"""The paper's M-step, one function per equation. Everything is a function of moments; no point is
+seen here.
 
 `moments` are stacked, one set of sums per cloud, in the common frame (see `Moments`).
 """
@@ -8,23 +9,33 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.types import Array
 
-STARVED = 1e-12  # points: with less posterior mass than this a component, or a cloud, stays as it is
+# points: with less posterior mass than this a component, or a cloud, stays as it is
+STARVED = 1e-12
 TINY = np.finfo(float).tiny
 
 
 def virtual_points(moments: Moments, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M K D"]:
-    """w_jk, the mean of what cloud j has to say of component k, in the cloud's own frame. Eq. (11)."""
+    """w_jk, the mean of what cloud j has to say of component k, in the cloud's own frame.
+
+    Eq. (11).
+    """
     seen = moments.about + moments.first / np.maximum(moments.mass, TINY)[..., None]
     return (seen - geometry.translation(poses)[:, None]) @ geometry.rotation(poses)
 
 
-def poses(moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> Float[Array, "M D1 D1"]:
-    """R_j, t_j that carry the virtual points onto the means, weighted by lambda_jk^2 = A_jk / sigma_k. Eqs. (12) to (14)."""
-    new = geometry.procrustes(virtual_points(moments, poses), mixture.means, moments.mass / mixture.variances)
+def poses(
+    moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture
+) -> Float[Array, "M D1 D1"]:
+    """R_j, t_j that carry the virtual points onto the means, weighted by lambda_jk^2 = A_jk /
+    sigma_k. Eqs. (12) to (14).
+    """
+    new = geometry.procrustes(
+        virtual_points(moments, poses), mixture.means, moments.mass / mixture.variances
+    )
     return np.where((moments.mass.sum(1) > STARVED)[:, None, None], new, poses)
 
 
@@ -35,7 +46,9 @@ def means(moments: Moments) -> Float[Array, "K D"]:
     return pooled.about + np.where(fed, pooled.first, 0) / np.where(fed, pooled.mass[:, None], 1)
 
 
-def variances(moments: Moments, means: Float[Array, "K D"], floor: float, old: Float[Array, " K"]) -> Float[Array, " K"]:
+def variances(
+    moments: Moments, means: Float[Array, "K D"], floor: float, old: Float[Array, " K"]
+) -> Float[Array, " K"]:
     """sigma_k about the new means, plus floor = epsilon^2. Eq. (16)."""
     pooled = moments.pooled().recentred(means)
     scatter = np.trace(pooled.second, axis1=1, axis2=2) if pooled.full else pooled.second
@@ -46,9 +59,13 @@ def variances(moments: Moments, means: Float[Array, "K D"], floor: float, old: F
 def covariances(
     moments: Moments, means: Float[Array, "K D"], floor: float, old: Float[Array, "K D D"]
 ) -> Float[Array, "K D D"]:
-    """Sigma_k about the new means, plus floor on the diagonal: eq. (16) before it is restricted to spheres."""
+    """Sigma_k about the new means, plus floor on the diagonal: eq. (16) before it is restricted to
+    spheres.
+    """
     pooled = moments.pooled().recentred(means)
-    new = pooled.second / np.maximum(pooled.mass, STARVED)[:, None, None] + floor * np.eye(means.shape[1])
+    new = pooled.second / np.maximum(pooled.mass, STARVED)[:, None, None] + floor * np.eye(
+        means.shape[1]
+    )
     return np.where((pooled.mass > STARVED)[:, None, None], new, old)
 
 

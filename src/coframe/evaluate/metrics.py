@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """How good poses are: against the truth, and without one.
 
-Poses are known up to one common motion: the gauge is taken out here (`relative`), and only here. The errors of trajectories,
-ATE (`absolute_errors`) and RPE (`relative_errors`), are those of `coframe.trajectory`.
+Poses are known up to one common motion: the gauge is taken out here (`relative`), and only here.
+The errors of trajectories, ATE (`absolute_errors`) and RPE (`relative_errors`), are those of
+`coframe.trajectory`.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 
 from coframe import geometry
+from coframe.errors import InputError
+from coframe.evaluate.trajectory_errors import Errors, absolute_errors, relative_errors
 from coframe.types import Array
-from coframe.input.checks import InputError
-from coframe.io.trajectory import Errors, absolute_errors, relative_errors
 
 __all__ = [
     "Agreement",
@@ -35,7 +36,8 @@ __all__ = [
 SAMPLE = 3000  # points of a cloud that are judged
 SEED = 5  # of their choice: always the same ones
 NEIGHBOURS = 12  # of a point, through which its plane is laid
-FEWEST = 200  # points, or a tenth of the sample where that is less: pairs that share fewer do not count
+# points, or a tenth of the sample where that is less: pairs that share fewer do not count
+FEWEST = 200
 GATE = 0.01  # of the extent: what is farther apart is not the same surface,
 SPACINGS = 3.0  # but never less than this many distances between neighbours
 
@@ -45,8 +47,12 @@ def relative(poses: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array,
     return geometry.inverse(poses[reference]) @ poses
 
 
-def rotation_errors(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, " M"]:
-    """The angle in degrees between estimated and true rotation of each cloud, relative to the reference cloud (itself 0)."""
+def rotation_errors(
+    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
+) -> Float[Array, " M"]:
+    """The angle in degrees between estimated and true rotation of each cloud, relative to the
+    reference cloud (itself 0).
+    """
     difference = geometry.inverse(relative(poses, reference)) @ relative(truth, reference)
     return np.degrees(geometry.angle(geometry.rotation(difference)))
 
@@ -54,19 +60,31 @@ def rotation_errors(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1
 def translation_errors(
     poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
 ) -> Float[Array, " M"]:
-    """The distance between estimated and true translation of each cloud, relative to the reference cloud, in its units."""
+    """The distance between estimated and true translation of each cloud, relative to the reference
+    cloud, in its units.
+    """
     return np.linalg.norm(
-        geometry.translation(relative(poses, reference)) - geometry.translation(relative(truth, reference)), axis=1
+        geometry.translation(relative(poses, reference))
+        - geometry.translation(relative(truth, reference)),
+        axis=1,
     )
 
 
-def frobenius_errors(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, " M"]:
-    """The paper's rotation error |R_1^T R_j - true R_1^T R_j|_F of each cloud j, 2 sqrt(2) sin(angle / 2) in space."""
-    difference = geometry.rotation(relative(poses, reference)) - geometry.rotation(relative(truth, reference))
+def frobenius_errors(
+    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
+) -> Float[Array, " M"]:
+    """The paper's rotation error |R_1^T R_j - true R_1^T R_j|_F of each cloud j, 2 sqrt(2)
+    sin(angle / 2) in space.
+    """
+    difference = geometry.rotation(relative(poses, reference)) - geometry.rotation(
+        relative(truth, reference)
+    )
     return np.linalg.norm(difference, axis=(1, 2))
 
 
-def rotation_rmse(poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0) -> float:
+def rotation_rmse(
+    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
+) -> float:
     """The root of the mean squared Frobenius error over all clouds but the reference."""
     errors = np.delete(frobenius_errors(poses, truth, reference), reference)
     return float(np.sqrt((errors**2).mean()))
@@ -86,23 +104,34 @@ class Surface:
         tree = cKDTree(points)
         patches = points[tree.query(points, min(NEIGHBOURS, len(points)))[1]]
         patches -= patches.mean(1, keepdims=True)
-        return cls(points, np.linalg.eigh(patches.swapaxes(1, 2) @ patches).eigenvectors[:, :, 0], tree)
+        return cls(
+            points, np.linalg.eigh(patches.swapaxes(1, 2) @ patches).eigenvectors[:, :, 0], tree
+        )
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well clouds lie on each other. The residual alone can be small where little is left to compare: look at both."""
+    """How well clouds lie on each other.
 
-    residual: float | None  # median distance of a point to the surface of another cloud [user units]; None: no pair overlaps
+    The residual alone can be small where little is left to compare: look at both.
+    """
+
+    # median distance of a point to the surface of another cloud [user units]; None: no pair
+    # overlaps
+    residual: float | None
     overlap: float  # share of points that have a point of another cloud within the gate
 
 
-def agreement(surfaces: Sequence[Surface], poses: Float[Array, "M D1 D1"], gate: float) -> Agreement:
-    """The median absolute point-to-plane distance over all ordered pairs of clouds, and how much of them overlaps.
+def agreement(
+    surfaces: Sequence[Surface], poses: Float[Array, "M D1 D1"], gate: float
+) -> Agreement:
+    """The median absolute point-to-plane distance over all ordered pairs of clouds, and how much of
+    them overlaps.
 
-    It needs no truth, and is an honest figure where the poses were found from other points than these. Up to 3,000 random
-    points of each cloud are judged. A point counts where its nearest neighbour is within `gate` [user units], and for the
-    residual a pair of clouds counts where 200 points do.
+    It needs no truth, and is an honest figure where the poses were found from other points than
+    these. Up to 3,000 random points of each cloud are judged. A point counts where its nearest
+    neighbour is within `gate` [user units], and for the residual a pair of clouds counts where 200
+    points do.
     """
     rng = np.random.default_rng(SEED)
     samples = [s.points[rng.choice(len(s.points), min(SAMPLE, len(s.points)))] for s in surfaces]
@@ -125,8 +154,13 @@ def agreement(surfaces: Sequence[Surface], poses: Float[Array, "M D1 D1"], gate:
 
 
 def default_gate(surfaces: Sequence[Surface], extent: float) -> float:
-    """A gate for `agreement` where none is known: a hundredth of the extent, or three times the typical point spacing."""
+    """A gate for `agreement` where none is known: a hundredth of the extent, or three times the
+    typical point spacing.
+    """
     if not extent > 0:
         raise InputError(f"extent: expected a length above 0, found {extent!r}")
-    spacing = [float(np.median(s.tree.query(s.points[:: -(-len(s.points) // SAMPLE)], 2)[0][:, 1])) for s in surfaces]
+    spacing = [
+        float(np.median(s.tree.query(s.points[:: -(-len(s.points) // SAMPLE)], 2)[0][:, 1]))
+        for s in surfaces
+    ]
     return max(GATE * extent, SPACINGS * float(np.median(spacing)))

@@ -1,40 +1,50 @@
 # SPDX-License-Identifier: MIT
-"""The door: clouds are checked here once, then centred and scaled. Everything behind it assumes good input."""
+"""The door: clouds are checked here once, then centred and scaled.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+Everything behind it assumes good input.
+"""
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
+from coframe.em.joint import Prior
+from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.geometry import extent
+from coframe.input.normalise import Frames
+from coframe.input.options import PosePrior
+from coframe.input.source import stray
 from coframe.types import Array
-from coframe.em.mixture import Mixture
-from coframe.em.moments import Moments
-from coframe.input.source import Loaded, Source, order_statistics
 
-LARGEST_NUMBER = 1e100  # the cube of any coordinate, and of any extent and its inverse, is a number
 SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
 SAME_UNIT = 50.0  # and by more than this perhaps, but centimetres among metres are as likely
 FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
 
 
-class InputError(ValueError):
-    """What came in cannot be used; the message names it, says what was expected and what was found."""
-
-
-def as_clouds(clouds: Iterable[Any], *, names: Sequence[str] | None = None) -> list[Float[Array, "_ D"]]:
+def as_clouds(
+    clouds: Iterable[Any], *, names: Sequence[str] | None = None
+) -> list[Float[Array, "_ D"]]:
     """The clouds as float64 arrays (N_j, D), or an `InputError` in one sentence.
 
-    A cloud is an array-like of shape (N, 2) or (N, 3), or anything with `.points` or `.vertices`. `names` appear in messages.
+    A cloud is an array-like of shape (N, 2) or (N, 3), or anything with `.points` or `.vertices`.
+    `names` appear in messages.
     """
     if isinstance(clouds, np.ndarray) and clouds.ndim == 2:
-        raise InputError("clouds: expected a sequence of at least two clouds, found a single array; pass a list of arrays")
+        raise InputError(
+            "clouds: expected a sequence of at least two clouds, found a single array; pass a list"
+            " of arrays"
+        )
     clouds = list(clouds)
     if len(clouds) < 2:
         alone = "" if names is None else "".join(f", {name}" for name in names)
-        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(clouds)}{alone}")
+        raise InputError(
+            "clouds: expected at least two clouds to register with each other, found"
+            f" {len(clouds)}{alone}"
+        )
     names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
     checked = [as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
     check_alike([cloud.shape[1] for cloud in checked], [extent(cloud) for cloud in checked], names)
@@ -53,28 +63,40 @@ def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
             raise TypeError
         points = np.array(points, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name}: expected an array of real numbers, found {_described(cloud)}") from None
+        raise InputError(
+            f"{name}: expected an array of real numbers, found {_described(cloud)}"
+        ) from None
     if points.ndim != 2 or points.shape[1] not in (2, 3):
-        raise InputError(f"{name}: expected shape (N, 2) or (N, 3), one point a row, found shape {points.shape}")
+        raise InputError(
+            f"{name}: expected shape (N, 2) or (N, 3), one point a row, found shape {points.shape}"
+        )
     N, D = points.shape
     if N <= D:
         raise InputError(f"{name}: expected at least {D + 1} points, found {N}")
     bad = np.flatnonzero(~np.isfinite(points).all(1))
     if len(bad):
         raise InputError(
-            f"{name}: expected finite coordinates, found {points[bad[0]].tolist()} at point {bad[0]} "
-            f"({len(bad)} such points of {N}); remove them first"
+            f"{name}: expected finite coordinates, found {points[bad[0]].tolist()} at point"
+            f" {bad[0]} ({len(bad)} such points of {N}); remove them first"
         )
     farthest = np.abs(points).max()
     if farthest > LARGEST_NUMBER:
-        raise InputError(f"{name}: expected coordinates below {LARGEST_NUMBER:.0e}, found {farthest:.3g}; choose another unit")
+        raise InputError(
+            f"{name}: expected coordinates below {LARGEST_NUMBER:.0e}, found {farthest:.3g}; choose"
+            " another unit"
+        )
     extent = np.ptp(points, axis=0).max()
     rounding = 8 * np.finfo(float).eps * farthest
     if extent <= rounding:
-        raise InputError(f"{name}: expected points that differ, found all {N} at {points[0].tolist()}")
+        raise InputError(
+            f"{name}: expected points that differ, found all {N} at {points[0].tolist()}"
+        )
     if extent < 1 / LARGEST_NUMBER:
         least = f"{1 / LARGEST_NUMBER:.0e}"
-        raise InputError(f"{name}: expected an extent of at least {least}, found {extent:.3g}; choose another unit")
+        raise InputError(
+            f"{name}: expected an extent of at least {least}, found {extent:.3g}; choose another"
+            " unit"
+        )
     spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
     if D == 3 and spread[1] <= max(FLAT * spread[0], rounding):
         raise InputError(f"{name}: expected points that span a surface, found all {N} on one line")
@@ -94,10 +116,15 @@ def _described(value: Any) -> str:
 def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequence[str]) -> None:
     """Raise when clouds cannot be parts of one scene."""
     if len(names) < 2:
-        raise InputError(f"clouds: expected at least two clouds to register with each other, found {len(names)}")
+        raise InputError(
+            f"clouds: expected at least two clouds to register with each other, found {len(names)}"
+        )
     for dimension, name in zip(dimensions, names, strict=True):
         if dimension != dimensions[0]:
-            raise InputError(f"{name}: expected {dimensions[0]} coordinates per point as in {names[0]}, found {dimension}")
+            raise InputError(
+                f"{name}: expected {dimensions[0]} coordinates per point as in {names[0]}, found"
+                f" {dimension}"
+            )
     small, large = int(np.argmin(extents)), int(np.argmax(extents))
     if extents[large] > SCALE_RATIO * extents[small]:
         raise InputError(
@@ -110,144 +137,208 @@ def unit_doubt(extents: Sequence[float], names: Sequence[str]) -> str | None:
     """A sentence where clouds may be in different units."""
     small, large = int(np.argmin(extents)), int(np.argmax(extents))
     ratio = extents[large] / extents[small]
-    return f"{names[large]} is {ratio:.0f} times as large as {names[small]}; check the units" if ratio > SAME_UNIT else None
+    return (
+        f"{names[large]} is {ratio:.0f} times as large as {names[small]}; check the units"
+        if ratio > SAME_UNIT
+        else None
+    )
 
 
-def extent(points: Float[Array, "N D"]) -> float:
-    """A robust size: the longest side of the box that holds the middle 98 % of each coordinate (of all, for small clouds)."""
-    low, high = np.percentile(points, [1, 99], axis=0) if len(points) >= 100 else (points.min(0), points.max(0))
-    return float((high - low).max()) or float(np.ptp(points, axis=0).max())
+LEAST_WEIGHT = 1e-12  # of the largest: less is no weight
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What the whole must know of a cloud, of the points that count (those of a weight above zero)."""
-
-    size: int  # all points
-    count: int  # those that count
-    median: Float[Array, " D"]
-    low: Float[Array, " D"]
-    high: Float[Array, " D"]
-    extent: float  # see `extent`
-    columns: Mapping[str, np.dtype] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, cloud: Source) -> "Summary":
-        size = cloud.shape[0]
-        if isinstance(cloud, Loaded):
-            points, columns = cloud.counted().points, {name: column.dtype for name, column in cloud.columns.items()}
-            box = points.min(0), points.max(0)
-            return cls(size, len(points), np.median(points, axis=0), *box, extent(points), columns)
-        near = cloud.counted()
-        count = near.shape[0]
-        trimmed = [_between(count, share) for share in (0.01, 0.99)] if count >= 100 else []
-        ranks = [0, count - 1, (count - 1) // 2, count // 2]
-        ranks += [rank for below, _ in trimmed for rank in (below, min(below + 1, count - 1))]
-        low, high, a, b, *rest = order_statistics(lambda: (block.points for block in near.blocks()), ranks)
-        inner = [_interpolated(rest[2 * i], rest[2 * i + 1], share) for i, (_, share) in enumerate(trimmed)] or [low, high]
-        longest = float((inner[1] - inner[0]).max()) or float((high - low).max())
-        columns = {name: cloud.dtype[name] for name in (cloud.dtype.names or ())[1:]}
-        return cls(size, count, np.mean([a, b], axis=0), low, high, longest, columns)
+# extents of the largest cloud: points further from the median of their cloud count as nothing
+STRAY = 1000.0
 
 
-def _between(count: int, share: float) -> tuple[int, float]:
-    """The rank below a share of so many entries, and how far it lies from there to the next: as NumPy has it."""
-    place = (count - 1) * share
-    return int(np.floor(place)), place - np.floor(place)
+FAR = 1e4  # extents: the rounding of the square of a longer way is more than the smallest variance
 
 
-def _interpolated(a: Float[Array, " D"], b: Float[Array, " D"], share: float) -> Float[Array, " D"]:
-    return b - (b - a) * (1 - share) if share >= 0.5 else a + (b - a) * share
+RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
-@dataclass(frozen=True)
-class Frames:
-    """How the clouds were centred and scaled: u = (v - centre_j) / scale. Poses and mixtures cross the border here."""
+def numbers(name: str, value: Any) -> Float[Array, "..."]:
+    """The value as a float array."""
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name}: expected an array of numbers, found {type(value).__name__}"
+        ) from None
 
-    centres: Float[Array, "M D"]
-    scale: float  # user units per internal unit
 
-    @classmethod
-    def of(cls, clouds: Sequence[Float[Array, "_ D"]]) -> "Frames":
-        """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
-        return cls.about([Summary.of(Loaded(cloud)) for cloud in clouds])
-
-    @classmethod
-    def about(cls, summaries: Sequence[Summary]) -> "Frames":
-        """The same, from what is known of the clouds."""
-        return cls(np.array([each.median for each in summaries]), max(each.extent for each in summaries))
-
-    def middle(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, " D"]:
-        """Where the clouds' centres lie on average under user poses: a good origin for the internal common frame."""
-        return np.asarray((geometry.rotation(poses) @ self.centres[..., None])[..., 0] + geometry.translation(poses)).mean(0)
-
-    def only(self, cloud: int) -> "Frames":
-        """The frame of one cloud."""
-        return Frames(self.centres[cloud : cloud + 1], self.scale)
-
-    def enter(self, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, "_ D"]]:
-        """Clouds in internal coordinates."""
-        return [(cloud - frame.centres[0]) / frame.scale for cloud, frame in zip(clouds, self.each(), strict=True)]
-
-    def each(self) -> list["Frames"]:
-        """The frames of the clouds, one by one."""
-        return [self.only(j) for j in range(len(self.centres))]
-
-    def enter_poses(self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
-        """User poses as internal ones; `origin` is the user's point that becomes the internal common origin."""
-        R = geometry.rotation(poses)
-        t = (R @ self.centres[..., None])[..., 0] + geometry.translation(poses) - origin
-        return geometry.pose(R, t / self.scale)
-
-    def leave_poses(self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
-        """Internal poses as user ones: the inverse of `enter_poses`."""
-        R = geometry.nearest_rotation(
-            geometry.rotation(poses)
-        )  # many small turns have left it; survey coordinates magnify that
-        t = geometry.translation(poses) * self.scale + origin - (R @ self.centres[..., None])[..., 0]
-        return geometry.pose(R, t)
-
-    def enter_mixture(self, mixture: Mixture, origin: Float[Array, " D"]) -> Mixture:
-        """A mixture of the user's in internal coordinates."""
-        return replace(
-            mixture,
-            means=(mixture.means - origin) / self.scale,
-            covariances=mixture.covariances / self.scale**2,
-            outlier_density=mixture.outlier_density * self.scale**mixture.dimension,
+def as_poses(
+    value: Any, count: int, dimension: int, name: str = "poses"
+) -> Float[Array, "M D1 D1"]:
+    """Rigid motions, one per cloud; small errors of rounding are taken out."""
+    poses = numbers(name, value)
+    expected = (count, dimension + 1, dimension + 1)
+    if poses.shape != expected:
+        raise InputError(
+            f"{name}: expected shape {expected}, one matrix a cloud, found shape {poses.shape}"
         )
-
-    def leave_mixture(self, mixture: Mixture, origin: Float[Array, " D"]) -> Mixture:
-        """The inverse of `enter_mixture`."""
-        return replace(
-            mixture,
-            means=mixture.means * self.scale + origin,
-            covariances=mixture.covariances * self.scale**2,
-            outlier_density=mixture.outlier_density / self.scale**mixture.dimension,
+    last_row = np.eye(dimension + 1)[-1]
+    for j, pose in enumerate(poses):
+        R = geometry.rotation(pose)
+        # false for NaN
+        small = bool((np.abs(R) <= 1 + RIGID).all()) and bool(
+            (np.abs(pose) <= LARGEST_NUMBER).all()
         )
+        if not (
+            small and np.abs(R @ R.T - np.eye(dimension)).max() < RIGID and np.linalg.det(R) > 0
+        ):
+            raise InputError(
+                f"{name}: expected a rotation and a translation, found {pose.tolist()} for"
+                f" cloud {j}"
+            )
+        if not np.array_equal(pose[-1], last_row):
+            raise InputError(
+                f"{name}: expected a last row {last_row.tolist()}, found {pose[-1].tolist()} for"
+                f" cloud {j}"
+            )
+    return geometry.pose(
+        geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses)
+    )
 
-    def enter_moments(self, moments: Moments, origin: Float[Array, " D"]) -> Moments:
-        """Moments of the user's in internal coordinates, traces of second moments or whole ones."""
-        return Moments(
-            (moments.about - origin) / self.scale,
-            moments.mass,
-            moments.first / self.scale,
-            moments.second / self.scale**2,
-            moments.points,
+
+def near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
+    """Start poses in internal coordinates, where no cloud lies so far away that nothing of its
+    shape is left after rounding.
+    """
+    distance = np.linalg.norm(geometry.translation(poses), axis=1)
+    if not distance.max() <= FAR:
+        j = int(distance.argmax())
+        raise InputError(
+            f"{names[j]}: expected clouds within {FAR:.0e} extents of each other, found it"
+            f" {distance[j]:.1e} away from their middle; give start poses that bring them together"
         )
+    return poses
 
-    def leave_moments(self, moments: Moments, origin: Float[Array, " D"]) -> Moments:
-        """Internal moments in the user's units, about the user's points."""
-        return Moments(
-            moments.about * self.scale + origin,
-            moments.mass,
-            moments.first * self.scale,
-            moments.second * self.scale**2,
-            moments.points,
+
+def as_weights(
+    value: Any, clouds: Sequence[Float[Array, "_ D"]]
+) -> Sequence[Float[Array, " _"] | None]:
+    """Weights per point, in the mean over the points that count one: only their ratios count.
+
+    None where all count alike.
+    """
+    if value is None:
+        ones = [np.ones(len(cloud)) for cloud in clouds]
+        return [
+            None if found is one else found
+            for found, one in zip(_of_near(ones, clouds), ones, strict=True)
+        ]
+    given = (
+        list(value)
+        if isinstance(value, Iterable) and not isinstance(value, str | dict)
+        else [value]
+    )
+    if len(given) != len(clouds):
+        raise InputError(
+            f"weights: expected one array for each of {len(clouds)} clouds, found {len(given)}"
         )
+    checked = []
+    for j, (weight, cloud) in enumerate(zip(given, clouds, strict=True)):
+        array = numbers(f"weights of cloud {j}", weight)
+        if array.shape != (len(cloud),):
+            raise InputError(
+                f"weights of cloud {j}: expected shape ({len(cloud)},), one a point, found shape"
+                f" {array.shape}"
+            )
+        if not (np.isfinite(array).all() and (array >= 0).all()):
+            raise InputError(
+                f"weights of cloud {j}: expected finite numbers of at least 0, found {array.min()}"
+            )
+        checked.append(array)
+    top = max(float(array.max()) for array in checked) or 1.0
+    checked = [np.where(array / top < LEAST_WEIGHT, 0.0, array / top) for array in checked]
+    for j, (array, cloud) in enumerate(zip(checked, clouds, strict=True)):
+        if (array > 0).sum() <= cloud.shape[1]:
+            least = f"{LEAST_WEIGHT:.0e} of the largest weight"
+            raise InputError(
+                f"weights of cloud {j}: expected more than {cloud.shape[1]} above {least}, found"
+                f" {(array > 0).sum()}"
+            )
+    checked = _of_near(checked, clouds)
+    mean = np.concatenate([array[array > 0] for array in checked]).mean()
+    return [array / mean for array in checked]
 
-    def leave_covariance(self, covariance: Float[Array, "M P P"]) -> Float[Array, "M P P"]:
-        """Internal covariances of twists (omega, tau) in the user's units; angles have none."""
-        D = self.centres.shape[1]
-        units = np.ones(covariance.shape[1])
-        units[-D:] = self.scale
-        return covariance * np.outer(units, units)
+
+def _of_near(
+    weights: list[Float[Array, " _"]], clouds: Sequence[Float[Array, "_ D"]]
+) -> list[Float[Array, " _"]]:
+    """Without weight where a point lies so far from all others that its square would drown theirs:
+    a glitch of the sensor.
+    """
+    reach = STRAY * max(map(extent, clouds))
+    found = []
+    for weight, cloud in zip(weights, clouds, strict=True):
+        far = stray(cloud, np.median(cloud, axis=0), reach)
+        found.append(
+            np.where(far, 0.0, weight)
+            if far.any() and (~far & (weight > 0)).sum() > cloud.shape[1]
+            else weight
+        )
+    return found
+
+
+def as_fixed(value: Any, count: int) -> tuple[int, ...]:
+    """Indices of clouds."""
+    indices = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
+    if indices is None:
+        raise InputError(f"fixed: expected a list of clouds, found {value!r}")
+    for j in indices:
+        if not isinstance(j, Integral) or isinstance(j, bool | np.bool_) or not 0 <= int(j) < count:
+            raise InputError(f"fixed: expected indices of clouds, 0 to {count - 1}, found {j!r}")
+    return tuple(int(j) for j in indices)
+
+
+def as_priors(value: Any, frames: Frames, origin: Float[Array, " D"]) -> tuple[Prior, ...]:
+    """Priors in internal coordinates."""
+    given = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    for prior in given:
+        if not isinstance(prior, PosePrior):
+            raise InputError(f"priors: expected a list of PosePrior, found {type(prior).__name__}")
+        if not isinstance(prior.cloud, Integral) or not 0 <= int(prior.cloud) < len(frames.centres):
+            raise InputError(
+                f"priors: expected the index of a cloud, 0 to {len(frames.centres) - 1}, found"
+                f" {prior.cloud!r}"
+            )
+    return tuple(_internal(prior, frames, origin) for prior in given)
+
+
+def _internal(prior: PosePrior, frames: Frames, origin: Float[Array, " D"]) -> Prior:
+    """A prior in internal coordinates, where the cloud's own origin lies at -centre / scale."""
+    D = len(origin)
+    pose = as_poses(numbers("priors", prior.pose)[None], 1, D, name="priors")
+    units = np.ones(geometry.degrees_of_freedom(D))
+    units[-D:] = frames.scale
+    return Prior(
+        prior.cloud,
+        frames.only(prior.cloud).enter_poses(pose, origin)[0],
+        _information(prior.covariance, D) * np.outer(units, units),
+        -frames.centres[prior.cloud] / frames.scale,
+    )
+
+
+def _information(value: Any, dimension: int) -> Float[Array, "P P"]:
+    """The inverse of a covariance, with zeros for what is unknown."""
+    P = geometry.degrees_of_freedom(dimension)
+    covariance = numbers("priors", value)
+    if covariance.shape != (P, P):
+        raise InputError(
+            f"priors: expected a covariance of shape ({P}, {P}), found shape {covariance.shape}"
+        )
+    known = np.isfinite(np.diagonal(covariance))
+    part = covariance[np.ix_(known, known)]
+    if (
+        np.isnan(covariance).any()
+        or not np.allclose(part, part.T)
+        or (len(part) and np.linalg.eigvalsh(part)[0] <= 0)
+    ):
+        raise InputError(
+            "priors: expected a symmetric positive definite covariance, found another matrix"
+        )
+    information = np.zeros((P, P))
+    information[np.ix_(known, known)] = np.linalg.inv(part)
+    return information

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""How clouds come in: arrays, files, files larger than memory, files that only the workers of a cluster read."""
+"""How clouds come in: arrays, files, files larger than memory, files that only the workers of a
+cluster read.
+"""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,21 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from coframe.align import cost
-from coframe.types import Array
-from coframe.result.labels import Target
-from coframe.input.checks import InputError, Summary, as_cloud, as_clouds, check_alike
-from coframe.compute.cluster import Client, There, parted, submit_all
-from coframe.input.options import STRAY, Options, as_weights
-from coframe.result.export import columns
-from coframe.io import clouds as cloud_files
-from coframe.result import merged
-from coframe.io.files import atomic, library
+from coframe.compute.cluster import Client, There, check_client, parted, submit_all
 from coframe.compute.places import Here, Place
+from coframe.errors import InputError, optional
+from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_alike
+from coframe.input.normalise import Summary
+from coframe.input.options import Options
 from coframe.input.source import ROWS, Loaded, Source, Stored, without_strays
-from coframe.em.sweeps import Dask
+from coframe.io import clouds as cloud_files
 
 SAMPLE = 10_000  # points of a stored cloud that show whether it is a surface
 
@@ -45,28 +41,6 @@ class Given:
     def dimension(self) -> int:
         return len(self.summaries[0].median)
 
-    @contextmanager
-    def targets(self, folder: Path | None, poses: Float[Array, "M D1 D1"]) -> Iterator[Sequence[Target | None]]:
-        """Where the points of each cloud are to be written, under their poses."""
-        row = merged.row_of([summary.columns for summary in self.summaries], self.dimension)
-        if folder is None:
-            yield [None] * len(poses)
-        elif self.apart:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / merged.NAME).unlink(missing_ok=True)
-            yield [Target(merged.part(folder.absolute(), j), row, j, pose) for j, pose in enumerate(poses)]
-            for left in folder.glob(".merged-*"):  # by a worker that was lost
-                left.unlink(missing_ok=True)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            sizes = [summary.size for summary in self.summaries]
-            with atomic(folder / merged.NAME) as path:
-                with path.open("wb") as file:
-                    merged.begin(file, row, sum(sizes))
-                    begin = file.tell()
-                offsets = begin + row.itemsize * np.cumsum([0, *sizes[:-1]])
-                yield [Target(path, row, j, pose, int(offsets[j])) for j, pose in enumerate(poses)]
-
 
 @contextmanager
 def opened(
@@ -75,59 +49,96 @@ def opened(
     names: Sequence[str] | None,
     *,
     options: Options,
-    sweep: Dask | None = None,
+    cluster: Client | None = None,
     memory: str | int | None = None,
     output: str | PathLike[str] | None = None,
 ) -> Iterator[Given]:
     """The clouds, wherever they are to be; see `register` for what the arguments are."""
-    clouds = [clouds] if isinstance(clouds, str | PathLike) else clouds if isinstance(clouds, np.ndarray) else list(clouds)
+    clouds = (
+        [clouds]
+        if isinstance(clouds, str | PathLike)
+        else clouds
+        if isinstance(clouds, np.ndarray)
+        else list(clouds)
+    )
     paths = len(clouds) > 0 and all(isinstance(cloud, str | PathLike) for cloud in clouds)
-    stay = paths and (sweep is not None or memory is not None)
-    if sweep is not None and not isinstance(sweep, Dask):
-        raise InputError(f"sweep: expected coframe.sweeps.dask(client), found {type(sweep).__name__}")
-    if memory is not None and (sweep is not None or not paths):
-        raise InputError("memory: expected clouds in files, to be registered on this machine, found others")
+    stay = paths and (cluster is not None or memory is not None)
+    if cluster is not None:
+        check_client(cluster)
+    if memory is not None and (cluster is not None or not paths):
+        raise InputError(
+            "memory: expected clouds in files, to be registered on this machine, found others"
+        )
     if output is not None and not stay:
-        raise InputError("output: expected clouds that stay in their files, found clouds in memory; use result.save(folder)")
+        raise InputError(
+            "output: expected clouds that stay in their files, found clouds in memory; use"
+            " result.save(folder)"
+        )
     if weights is not None and stay:
-        raise InputError("weights: expected clouds in memory, found clouds that stay in their files")
+        raise InputError(
+            "weights: expected clouds in memory, found clouds that stay in their files"
+        )
     if memory is not None:
-        cost.check(len(cloud_files.expand(clouds)), options, memory)
-        with stored(clouds, names, threads=options.threads, folder=None if output is None else Path(output)) as given:
+        with stored(
+            clouds, names, threads=options.threads, folder=None if output is None else Path(output)
+        ) as given:
             yield given
-    elif stay and sweep is not None:
-        yield on_workers(clouds, names, sweep=sweep)
+    elif stay and cluster is not None:
+        yield on_workers(clouds, names, cluster=cluster)
     elif paths:
         yield files(clouds, weights, names, threads=options.threads)
     else:
-        yield arrays(clouds, weights, names, threads=options.threads, sweep=sweep)
+        yield arrays(clouds, weights, names, threads=options.threads, cluster=cluster)
 
 
-def arrays(clouds: Any, weights: Any, names: Sequence[str] | None, *, threads: int | None, sweep: Dask | None = None) -> Given:
+def arrays(
+    clouds: Any,
+    weights: Any,
+    names: Sequence[str] | None,
+    *,
+    threads: int | None,
+    cluster: Client | None = None,
+) -> Given:
     """Clouds in memory."""
     checked = as_clouds(clouds, names=names)
     held = list(map(Loaded, checked, as_weights(weights, checked)))
-    return _held(held, [f"cloud {j}" for j in range(len(held))] if names is None else names, threads, sweep)
+    return _held(
+        held, [f"cloud {j}" for j in range(len(held))] if names is None else names, threads, cluster
+    )
 
 
-def files(paths: Sequence[Any], weights: Any, names: Sequence[str] | None, *, threads: int | None) -> Given:
+def files(
+    paths: Sequence[Any], weights: Any, names: Sequence[str] | None, *, threads: int | None
+) -> Given:
     """Clouds of files, read into memory."""
     scans, found = cloud_files.open_all(paths)
     names = [scan.name for scan in scans] if names is None else names
     points = as_clouds([scan.points for scan in scans], names=names)
-    held = [Loaded(*each) for each in zip(points, as_weights(weights, points), map(columns, scans), strict=True)]
+    held = [
+        Loaded(*each)
+        for each in zip(
+            points,
+            as_weights(weights, points),
+            (scan.numeric_attributes() for scan in scans),
+            strict=True,
+        )
+    ]
     given = _held(held, names, threads)
     return Given(given.clouds, given.summaries, given.names, found, held)
 
 
-def _held(held: Sequence[Loaded], names: Sequence[str], threads: int | None, sweep: Dask | None = None) -> Given:
-    place: Place[Source] = Here(held, threads) if sweep is None else There.sent(_ready(sweep.client), held)
+def _held(
+    held: Sequence[Loaded], names: Sequence[str], threads: int | None, cluster: Client | None = None
+) -> Given:
+    place: Place[Source] = (
+        Here(held, threads) if cluster is None else There.sent(_ready(cluster), held)
+    )
     return Given(place, place.each(Summary.of), names, held=held)
 
 
-def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, sweep: Dask) -> Given:
+def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Client) -> Given:
     """Clouds of files that workers read, each some of them."""
-    client, found = _ready(sweep.client), cloud_files.expand(paths)
+    client, found = _ready(cluster), cloud_files.expand(paths)
     parts = list(parted(len(found), client))
     read = submit_all(client, _read, [[str(found[i].absolute()) for i in part] for part in parts])
     heads = client.gather(submit_all(client, _heads, read))
@@ -135,18 +146,28 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, sweep: Dask
     where = [(n, i) for n, head in enumerate(heads) for i in range(sum(map(len, head)))]
     clouds: Place[Source] = There(client, submit_all(client, _bodies, read), where)
     summaries = clouds.each(Summary.of)
-    check_alike([len(s.median) for s in summaries], [s.extent for s in summaries], [str(file) for file in each])
+    check_alike(
+        [len(s.median) for s in summaries],
+        [s.extent for s in summaries],
+        [str(file) for file in each],
+    )
     clouds, summaries = _near(clouds, summaries)
     return Given(clouds, summaries, titles if names is None else names, each, apart=True)
 
 
 @contextmanager
-def stored(paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | None, folder: Path | None) -> Iterator[Given]:
-    """Clouds of files that do not fit into memory: copied, in blocks, to a file that is quick to read, and gone in the end."""
+def stored(
+    paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | None, folder: Path | None
+) -> Iterator[Given]:
+    """Clouds of files that do not fit into memory: copied, in blocks, to a file that is quick to
+    read, and gone in the end.
+    """
     found = cloud_files.expand(paths)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".scratch-", dir=folder, ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix=".scratch-", dir=folder, ignore_cleanup_errors=True
+    ) as scratch:
         scans = [_spooled(path, Path(scratch), number) for number, path in enumerate(found)]
         titles, each = cloud_files.titles(found, [[name for name, _ in own] for own in scans])
         clouds = [cloud for own in scans for _, cloud in own]
@@ -154,7 +175,11 @@ def stored(paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | 
             _check(cloud, str(file))
         place: Place[Source] = Here(clouds, threads)
         summaries = place.each(Summary.of)
-        check_alike([cloud.shape[1] for cloud in clouds], [s.extent for s in summaries], [str(file) for file in each])
+        check_alike(
+            [cloud.shape[1] for cloud in clouds],
+            [s.extent for s in summaries],
+            [str(file) for file in each],
+        )
         place, summaries = _near(place, summaries)
         yield Given(place, summaries, titles if names is None else names, each)
 
@@ -164,7 +189,9 @@ def _near(clouds: Place[Source], summaries: list[Summary]) -> tuple[Place[Source
     reach = STRAY * max(summary.extent for summary in summaries)
     if not any(max((s.high - s.median).max(), (s.median - s.low).max()) > reach for s in summaries):
         return clouds, summaries
-    near: Place[Source] = clouds.keep(without_strays, [s.median for s in summaries], shared=(reach,))
+    near: Place[Source] = clouds.keep(
+        without_strays, [s.median for s in summaries], shared=(reach,)
+    )
     return near, near.each(Summary.of)
 
 
@@ -172,13 +199,21 @@ def _spooled(path: Path, scratch: Path, number: int) -> list[tuple[str, Stored]]
     """The scans of a file, by name, stored anew without the rays that met nothing."""
     blocks = (block.measured() for block in cloud_files.blocks(path, ROWS))
     return [
-        (name, Stored.write(scratch / f"{number}-{i}", (Loaded(scan.points, None, columns(scan)) for scan in scans)))
+        (
+            name,
+            Stored.write(
+                scratch / f"{number}-{i}",
+                (Loaded(scan.points, None, scan.numeric_attributes()) for scan in scans),
+            ),
+        )
         for i, (name, scans) in enumerate(groupby(blocks, key=lambda scan: scan.name))
     ]
 
 
 def _check(cloud: Stored, name: str) -> None:
-    """Refuse what `as_clouds` refuses, from a look at all points and a closer one at some, the outermost among them."""
+    """Refuse what `as_clouds` refuses, from a look at all points and a closer one at some, the
+    outermost among them.
+    """
     bad, first, seen = 0, "", 0
     outermost = np.zeros((0, cloud.shape[1]))
     for block in cloud.blocks():
@@ -189,26 +224,32 @@ def _check(cloud: Stored, name: str) -> None:
         both = np.concatenate([outermost, block.points])
         outermost = both[[*both.argmin(0), *both.argmax(0)]]
     if bad:
-        raise InputError(f"{name}: expected finite coordinates, {first} ({bad} such points of {seen}); remove them first")
+        raise InputError(
+            f"{name}: expected finite coordinates, {first} ({bad} such points of {seen}); remove"
+            " them first"
+        )
     few = cloud.take(slice(None, None, max(1, seen // SAMPLE))).points
     as_cloud(np.concatenate([few, outermost]) if seen > SAMPLE else few, name)
 
 
 def _ready(client: Client) -> Client:
     """The client, if its workers have coframe as it is here."""
-    dask = library("dask", "cluster", "clusters")
-    dask.config.set(
-        {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
-    )  # tasks that hold rows of points are no graphs
+    dask = optional("dask", "cluster", "clusters")
+    # tasks that hold rows of points are no graphs
+    dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
     if not client.nthreads():
-        raise InputError("sweep: expected a cluster with workers, found none")
+        raise InputError("cluster: expected a cluster with workers, found none")
     try:
         found = client.run(_version)
     except Exception as error:
-        raise InputError(f"sweep: expected workers that can import coframe, found {error!r}") from None
+        raise InputError(
+            f"cluster: expected workers that can import coframe, found {error!r}"
+        ) from None
     for worker, version in found.items():
         if version != _version():
-            raise InputError(f"sweep: expected coframe {_version()} on every worker, found {version} on {worker}")
+            raise InputError(
+                f"cluster: expected coframe {_version()} on every worker, found {version} on {worker}"
+            )
     return client
 
 
@@ -225,7 +266,10 @@ def _read(paths: list[str]) -> list[list[tuple[str, Loaded]]]:
     """The scans of each file, by name."""
     scans = [[scan.measured() for scan in cloud_files.read_all(path)] for path in paths]
     return [
-        [(scan.name, Loaded(as_cloud(scan.points, path), None, columns(scan))) for scan in several]
+        [
+            (scan.name, Loaded(as_cloud(scan.points, path), None, scan.numeric_attributes()))
+            for scan in several
+        ]
         for path, several in zip(paths, scans, strict=True)
     ]
 

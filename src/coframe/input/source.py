@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: MIT
 """One cloud, wherever its points are: in memory, or in a file that is read a block at a time.
 
-What is asked of all points of a cloud (its median, its extent, a thinned copy, the class of every point) is computed block by
-block, in a way that gives the same bits however large the blocks are. So clouds that do not fit into memory need no second
-set of algorithms.
+What is asked of all points of a cloud (its median, its extent, a thinned copy, the class of every
+point) is computed block by block, in a way that gives the same bits however large the blocks are.
+So clouds that do not fit into memory need no second set of algorithms.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from coframe.compute.checkpoint import digest
 from coframe.types import Array
 
 ROWS = 1 << 18  # points of a block: a whole number of the kernels' blocks
-DIGIT = 16  # bits that a pass over the points settles of an order statistic
+
 
 Rows = slice | Int[Array, " n"]
 
@@ -27,7 +29,8 @@ class Loaded:
 
     points: Float[Array, "N D"]  # v, as given
     weights: Float[Array, " N"] | None = None  # None: all points count alike
-    columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)  # whatever else belongs to the points
+    # whatever else belongs to the points
+    columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -36,7 +39,11 @@ class Loaded:
     def take(self, rows: Rows) -> "Loaded":
         """Some of the points, with all that belongs to them."""
         weights = None if self.weights is None else self.weights[rows]
-        return Loaded(self.points[rows], weights, {name: column[rows] for name, column in self.columns.items()})
+        return Loaded(
+            self.points[rows],
+            weights,
+            {name: column[rows] for name, column in self.columns.items()},
+        )
 
     def blocks(self) -> Iterator["Loaded"]:
         """The points in their order, so many at a time."""
@@ -51,7 +58,8 @@ class Loaded:
 class Stored:
     """A cloud in a file of equal rows: the coordinates, and what else belongs to a point.
 
-    It is read, not mapped: pages of a map count as memory of the process for as long as there is room.
+    It is read, not mapped: pages of a map count as memory of the process for as long as there is
+    room.
     """
 
     path: Path
@@ -109,20 +117,30 @@ class Stored:
     def _loaded(self, rows: Shaped[Array, " n"]) -> Loaded:
         columns = {name: rows[name] for name in (self.dtype.names or ())[1:]}
         points = np.ascontiguousarray(rows["points"])
-        weights = None if self.median is None else np.where(stray(points, self.median, self.reach), 0.0, 1.0)
+        weights = (
+            None
+            if self.median is None
+            else np.where(stray(points, self.median, self.reach), 0.0, 1.0)
+        )
         return Loaded(points, weights, columns)
 
 
 Source = Loaded | Stored
 
 
-def stray(points: Float[Array, "N D"], median: Float[Array, " D"], reach: float) -> Bool[Array, " N"]:
-    """Which points lie so far from the median of their cloud that their squares would drown the others'."""
+def stray(
+    points: Float[Array, "N D"], median: Float[Array, " D"], reach: float
+) -> Bool[Array, " N"]:
+    """Which points lie so far from the median of their cloud that their squares would drown the
+    others'.
+    """
     return np.asarray(np.abs(points - median).max(1) > reach)
 
 
 def without_strays(cloud: Source, median: Float[Array, " D"], reach: float) -> Source:
-    """A cloud without weights in which strays count as nothing; as it is where none are there, or little else."""
+    """A cloud without weights in which strays count as nothing; as it is where none are there, or
+    little else.
+    """
     found = sum(int(stray(block.points, median, reach).sum()) for block in cloud.blocks())
     if not found or cloud.shape[0] - found <= cloud.shape[1]:
         return cloud
@@ -130,47 +148,17 @@ def without_strays(cloud: Source, median: Float[Array, " D"], reach: float) -> S
         return replace(cloud, weights=np.where(stray(cloud.points, median, reach), 0.0, 1.0))
     marked = replace(cloud, median=median, reach=reach)
     return replace(
-        marked, near=Stored.write(cloud.path.with_name(f"{cloud.path.name}-near"), map(Loaded.counted, marked.blocks()))
+        marked,
+        near=Stored.write(
+            cloud.path.with_name(f"{cloud.path.name}-near"), map(Loaded.counted, marked.blocks())
+        ),
     )
 
 
-def median(values: Callable[[], Iterator[Float[Array, " n"]]], count: int) -> float:
-    """The median of numbers that come in blocks, each time that they are asked for."""
-    ranks = [(count - 1) // 2, count // 2]
-    return float(order_statistics(lambda: (block[:, None] for block in values()), ranks).mean())
-
-
-def order_statistics(table: Callable[[], Iterator[Float[Array, "n C"]]], ranks: Sequence[int]) -> Float[Array, "R C"]:
-    """The entries of given ranks in every column of a table that comes in blocks. It is read four times.
-
-    The bits of a float, with its sign turned about, are a whole number of the same order. A histogram of its first 16 bits
-    tells with which of them the entry of a rank begins; one of the next 16 bits, among those that begin so, how it goes on.
-    """
-    wanted: dict[tuple[int, int], tuple[int, int]] = {}  # (rank, column) -> digits known, rank among the entries with these
-    for left in range(64 - DIGIT, -1, -DIGIT):
-        histograms: dict[tuple[int, int], Array] = {}
-        columns = 0
-        for block in table():
-            keys, columns = _ordered_bits(block), block.shape[1]
-            if not wanted:
-                wanted = {(rank, c): (0, rank) for rank in ranks for c in range(columns)}
-            for prefix, c in {(prefix, c) for (_, c), (prefix, _) in wanted.items()}:
-                key = keys[:, c]
-                if left < 64 - DIGIT:
-                    key = key[key >> np.uint64(left + DIGIT) == np.uint64(prefix)]
-                digit = (key >> np.uint64(left) & np.uint64((1 << DIGIT) - 1)).astype(np.intp)
-                count = np.bincount(digit, minlength=1 << DIGIT)
-                histograms[prefix, c] = histograms.get((prefix, c), 0) + count
-        for (rank, c), (prefix, among) in wanted.items():
-            total = np.cumsum(histograms[prefix, c])
-            place = int(np.searchsorted(total, among, side="right"))
-            wanted[rank, c] = prefix << DIGIT | place, among - (int(total[place - 1]) if place else 0)
-    bits = np.array([[wanted[rank, c][0] for c in range(columns)] for rank in ranks], np.uint64)
-    top = np.uint64(1 << 63)
-    return np.where(bits & top, bits ^ top, ~bits).view(np.float64)
-
-
-def _ordered_bits(values: Float[Array, "n C"]) -> Shaped[Array, "n C"]:
-    bits = np.ascontiguousarray(values).view(np.uint64)
-    top = np.uint64(1 << 63)
-    return np.where(bits & top, ~bits, bits | top)
+def cloud_digest(cloud: Source) -> tuple[str, str]:
+    """Names for what the points of a cloud are, and for their weights, wherever the cloud is."""
+    found = hashlib.blake2b(f"{np.dtype(np.float64).str}{cloud.shape}".encode(), digest_size=20)
+    for block in cloud.blocks():
+        found.update(np.ascontiguousarray(block.points).data)
+    weights = cloud.weights if isinstance(cloud, Loaded) else None
+    return found.hexdigest(), "" if weights is None else digest(weights)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Reading and writing clouds in any format. What a file is, its first bytes say; the suffix decides where they do not."""
+"""Reading and writing clouds in any format.
+
+What a file is, its first bytes say; the suffix decides where they do not.
+"""
 
 import glob
 import os
@@ -14,23 +17,55 @@ from pathlib import Path, PurePath
 
 from jaxtyping import Float
 
-from coframe.types import Array
-from coframe.input.checks import InputError
+from coframe.errors import InputError
+from coframe.io import e57, images, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
-from coframe.io import e57, images, las, mesh, pcd, ply, npy, text
 from coframe.io.scan import Scan, in_space
+from coframe.types import Array
 
 TEXT = (".txt", ".csv", ".asc")
-SCANS = (".ply", ".pcd", ".las", ".laz", ".e57", ".pts", ".xyz", ".xyzn", ".xyzrgb", ".npy", ".npz", ".bin")
+SCANS = (
+    ".ply",
+    ".pcd",
+    ".las",
+    ".laz",
+    ".e57",
+    ".pts",
+    ".xyz",
+    ".xyzn",
+    ".xyzrgb",
+    ".npy",
+    ".npz",
+    ".bin",
+)
 MESHES = (".obj", ".stl", ".off")
 IMAGES = (".png",)
 FORMATS = (*SCANS, *MESHES, *TEXT, *IMAGES)
 KINDS = (
-    {suffix: suffix[1:] for suffix in FORMATS} | dict.fromkeys((*TEXT, ".xyz", ".xyzn", ".xyzrgb"), "text") | {".laz": "las"}
+    {suffix: suffix[1:] for suffix in FORMATS}
+    | dict.fromkeys((*TEXT, ".xyz", ".xyzn", ".xyzrgb"), "text")
+    | {".laz": "las"}
 )
 WRITTEN = (".ply", ".pcd", ".las", ".laz", ".e57", ".xyz", ".txt", ".asc", ".csv", ".npy", ".bin")
-MARKS = {b"LASF": "las", b"ASTM-E57": "e57", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x89PNG": "png"}
-BAD_FILE = (OSError, EOFError, ValueError, KeyError, IndexError, OverflowError, MemoryError, NotImplementedError, SyntaxError)
+MARKS = {
+    b"LASF": "las",
+    b"ASTM-E57": "e57",
+    b"\x93NUMPY": "npy",
+    b"PK\x03\x04": "npz",
+    b"PK\x05\x06": "npz",
+    b"\x89PNG": "png",
+}
+BAD_FILE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    NotImplementedError,
+    SyntaxError,
+)
 BAD_ARCHIVE = (struct.error, zipfile.BadZipFile, zlib.error)
 
 
@@ -45,11 +80,16 @@ def read_scan(path: str | os.PathLike[str]) -> Scan:
 
 
 def read_all(
-    path: str | os.PathLike[str], *, samples: int | None = None, intrinsics: Intrinsics | None = None, seed: int = 0
+    path: str | os.PathLike[str],
+    *,
+    samples: int | None = None,
+    intrinsics: Intrinsics | None = None,
+    seed: int = 0,
 ) -> list[Scan]:
     """Every scan of a file. Most formats hold one; E57, NPZ and PTS may hold many.
 
-    samples: draw so many points from the surface of a mesh, instead of its vertices. intrinsics: of a depth image's camera.
+    samples: draw so many points from the surface of a mesh, instead of its vertices. intrinsics: of
+    a depth image's camera.
     """
     path, kind = _checked(path)
     with _reading(path, kind):
@@ -71,7 +111,8 @@ def read_all(
 def blocks(path: str | os.PathLike[str], rows: int = ply.ROWS) -> Iterator[Scan]:
     """A file in pieces of at most so many points, for clouds larger than memory.
 
-    PLY, binary PCD, text, NPY, LAS, LAZ, E57 and KITTI files are read piece by piece; others at once, and then cut.
+    PLY, binary PCD, text, NPY, LAS, LAZ, E57 and KITTI files are read piece by piece; others at
+    once, and then cut.
     """
     path, kind = _checked(path)
     with _reading(path, kind):
@@ -86,24 +127,35 @@ def write(path: str | os.PathLike[str], scan: Scan) -> None:
     """A scan as a file, the format by its suffix."""
     suffix = Path(path).suffix.lower()
     if suffix not in WRITTEN:
-        raise InputError(f"{path}: expected a suffix of {', '.join(WRITTEN)} to write to, found {suffix or 'none'}")
+        raise InputError(
+            f"{path}: expected a suffix of {', '.join(WRITTEN)} to write to, found"
+            f" {suffix or 'none'}"
+        )
     if suffix == ".e57":
         e57.write_scans(path, [scan])
     else:
         WRITERS[KINDS[suffix]](Path(path), scan)
 
 
-def move(source: str | os.PathLike[str], target: str | os.PathLike[str], poses: Sequence[Float[Array, "D1 D1"]]) -> None:
-    """A copy of a cloud file in its own format, moved into the common frame; one pose per scan of it.
+def move(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    poses: Sequence[Float[Array, "D1 D1"]],
+) -> None:
+    """A copy of a cloud file in its own format, moved into the common frame; one pose per scan of
+    it.
 
-    The scans of an E57 file keep their coordinates and get the poses. A format that we do not write becomes PLY: give `target`
-    the suffix that `moved_suffix` says.
+    The scans of an E57 file keep their coordinates and get the poses. A format that we do not write
+    becomes PLY: give `target` the suffix that `moved_suffix` says.
     """
     file, kind = _checked(source)
     pose = in_space(poses[0])
     with _reading(file, kind):
         if kind == "e57":
-            scans = [replace(scan, pose=in_space(T)) for scan, T in zip(e57.read_scans(file), poses, strict=True)]
+            scans = [
+                replace(scan, pose=in_space(T))
+                for scan, T in zip(e57.read_scans(file), poses, strict=True)
+            ]
             return e57.write_scans(target, scans)
         if kind == "las":
             return las.move(file, target, pose)
@@ -124,8 +176,8 @@ def moved_suffix(source: str | os.PathLike[str]) -> str:
 def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Files, folders and patterns (`scans/*.ply`) as files, without repeats, scan2 before scan10.
 
-    Of a folder, the scans; if there are none, the meshes; then text files; then depth images. So notes and poses beside the
-    scans do no harm.
+    Of a folder, the scans; if there are none, the meshes; then text files; then depth images. So
+    notes and poses beside the scans do no harm.
     """
     found: dict[Path, None] = {}
     for argument in arguments:
@@ -133,9 +185,16 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
         if path.is_dir():
             files = _clouds_of(path)
             if not files:
-                raise InputError(f"{path}: expected a folder with clouds, found none of {', '.join(FORMATS)} in it")
+                raise InputError(
+                    f"{path}: expected a folder with clouds, found none of {', '.join(FORMATS)}"
+                    " in it"
+                )
         elif not path.exists() and any(letter in str(argument) for letter in "*?["):
-            files = [Path(match) for match in glob.glob(os.fspath(argument), recursive=True) if Path(match).is_file()]
+            files = [
+                Path(match)
+                for match in glob.glob(os.fspath(argument), recursive=True)
+                if Path(match).is_file()
+            ]
             if not files:
                 raise InputError(f"{argument}: expected a pattern that matches files, found none")
         else:
@@ -151,10 +210,12 @@ def open_all(
     intrinsics: Intrinsics | None = None,
     on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
 ) -> tuple[list[Scan], list[Path]]:
-    """All scans of the files that the arguments name, and the file of each. Rays that met nothing are left out.
+    """All scans of the files that the arguments name, and the file of each. Rays that met nothing
+    are left out.
 
-    Scans are called as their files are, without suffix; where that is not enough to tell them apart, with as much of the path,
-    and the scan's own name, as it takes. on_file: called before each file with its number from 1, how many they are, its name.
+    Scans are called as their files are, without suffix; where that is not enough to tell them
+    apart, with as much of the path, and the scan's own name, as it takes. on_file: called before
+    each file with its number from 1, how many they are, its name.
     """
     paths = expand(arguments)
     found = []
@@ -163,9 +224,13 @@ def open_all(
         found.append(read_all(path, samples=samples, intrinsics=intrinsics))
     names, files = titles(paths, [[scan.name for scan in scans] for scans in found])
     measured = [scan.measured() for scans in found for scan in scans]
-    for scan, rest, file in zip([scan for scans in found for scan in scans], measured, files, strict=True):
+    for scan, rest, file in zip(
+        [scan for scans in found for scan in scans], measured, files, strict=True
+    ):
         if len(rest) == 0 < len(scan):
-            raise InputError(f"{file}: expected points, found {len(scan)} rows of NaN and nothing else")
+            raise InputError(
+                f"{file}: expected points, found {len(scan)} rows of NaN and nothing else"
+            )
     return [replace(scan, name=name) for scan, name in zip(measured, names, strict=True)], files
 
 
@@ -181,7 +246,9 @@ def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[
 
 
 def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
-    """Names that differ: those that do not get folders in front, then the suffix, and a number when all that is alike."""
+    """Names that differ: those that do not get folders in front, then the suffix, and a number when
+    all that is alike.
+    """
     longest = max((len(path.parts) for path in files), default=0)
     tried = list(names)
     for depth in range(1, longest + 1):
@@ -193,13 +260,23 @@ def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
             for current, name, path in zip(tried, names, files, strict=True)
         ]
     twice = {name for name in tried if tried.count(name) > 1}
-    tried = [name + path.suffix if name in twice else name for name, path in zip(tried, files, strict=True)]
-    return [name if tried.count(name) == 1 else f"{name} {tried[:j].count(name) + 1}" for j, name in enumerate(tried)]
+    tried = [
+        name + path.suffix if name in twice else name
+        for name, path in zip(tried, files, strict=True)
+    ]
+    return [
+        name if tried.count(name) == 1 else f"{name} {tried[:j].count(name) + 1}"
+        for j, name in enumerate(tried)
+    ]
 
 
 def natural(name: str) -> list[tuple[int, str]]:
     """A sort key that puts scan2 before scan10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part.lower()) for part in re.split(r"(\d+)", name) if part]
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part.lower())
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]
 
 
 def kind_of(path: Path) -> str | None:
@@ -211,7 +288,9 @@ def kind_of(path: Path) -> str | None:
             return kind
     if re.match(rb"ply[\r\n]", start):
         return "ply"
-    if re.match(rb"(#[^\n]*\n|\s)*(# \.PCD|VERSION\s+\.?\d|FIELDS\s)", start) or start.startswith(b"# .PCD"):
+    if re.match(rb"(#[^\n]*\n|\s)*(# \.PCD|VERSION\s+\.?\d|FIELDS\s)", start) or start.startswith(
+        b"# .PCD"
+    ):
         return "pcd"
     if re.match(rb"(ST)?C?N?OFF\s", start):
         return "off"
@@ -221,16 +300,22 @@ def kind_of(path: Path) -> str | None:
 def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}")
+        raise InputError(
+            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}"
+        )
     try:
         kind = kind_of(path)
         empty = path.stat().st_size == 0
     except OSError as error:
-        raise InputError(f"{path}: expected a file that can be read, found one that cannot ({error.strerror})") from None
+        raise InputError(
+            f"{path}: expected a file that can be read, found one that cannot ({error.strerror})"
+        ) from None
     if empty:
         raise InputError(f"{path}: expected a cloud, found an empty file")
     if kind is None:
-        raise InputError(f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'}")
+        raise InputError(
+            f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'}"
+        )
     return path, kind
 
 
@@ -245,7 +330,9 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
         raise InputError(f"{path}: {error}") from None
     except (*BAD_FILE, *BAD_ARCHIVE) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{path}: expected a cloud in {NAMES[kind]} format, found something else ({reason})") from error
+        raise InputError(
+            f"{path}: expected a cloud in {NAMES[kind]} format, found something else ({reason})"
+        ) from error
 
 
 def _clouds_of(folder: Path) -> list[Path]:
@@ -258,7 +345,9 @@ def _clouds_of(folder: Path) -> list[Path]:
 
 def _has_more_than_vertices(path: Path) -> bool:
     with path.open("rb") as file:
-        return any(element.count for element in ply.Header.read(file).elements if element.name != "vertex")
+        return any(
+            element.count for element in ply.Header.read(file).elements if element.name != "vertex"
+        )
 
 
 READERS: dict[str, Callable[[Path], Scan]] = {
@@ -286,4 +375,9 @@ WRITERS: dict[str, Callable[[Path, Scan], None]] = {
     "npy": npy.write_npy,
     "bin": npy.write_kitti,
 }
-NAMES = {kind: kind.upper() for kind in KINDS.values()} | {"text": "text", "bin": "KITTI", "las": "LAS", "png": "depth image"}
+NAMES = {kind: kind.upper() for kind in KINDS.values()} | {
+    "text": "text",
+    "bin": "KITTI",
+    "las": "LAS",
+    "png": "depth image",
+}

@@ -11,7 +11,9 @@ from coframe.types import Array
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """A pinhole camera: the pixel (u, v) of depth d sees the point ((u - cx) d / fx, (v - cy) d / fy, d)."""
+    """A pinhole camera: the pixel (u, v) of depth d sees the point ((u - cx) d / fx, (v - cy) d /
+    fy, d).
+    """
 
     fx: float  # focal lengths [pixels]
     fy: float
@@ -20,7 +22,8 @@ class Intrinsics:
     scale: float = 1000.0  # stored values per metre (or per whatever unit the points are to have)
 
 
-# The cameras of the TUM RGB-D sequences, as their authors calibrated them, and the values they advise for all three.
+# The cameras of the TUM RGB-D sequences, as their authors calibrated them, and the values they
+# advise for all three.
 TUM_FR1 = Intrinsics(517.3, 516.5, 318.6, 255.3, 5000.0)
 TUM_FR2 = Intrinsics(520.9, 521.0, 325.1, 249.7, 5000.0)
 TUM_FR3 = Intrinsics(535.4, 539.2, 320.1, 247.6, 5000.0)
@@ -28,10 +31,14 @@ TUM_DEFAULT = Intrinsics(525.0, 525.0, 319.5, 239.5, 5000.0)
 PRESETS = {"freiburg1": TUM_FR1, "freiburg2": TUM_FR2, "freiburg3": TUM_FR3, "kinect": TUM_DEFAULT}
 
 
-def points(depth: Shaped[Array, "H W"], intrinsics: Intrinsics, *, step: int = 1) -> Float[Array, "N 3"]:
-    """The points that a depth image sees, row by row, in the camera's frame: x to the right, y down, z ahead.
+def points(
+    depth: Shaped[Array, "H W"], intrinsics: Intrinsics, *, step: int = 1
+) -> Float[Array, "N 3"]:
+    """The points that a depth image sees, row by row, in the camera's frame: x to the right, y
+    down, z ahead.
 
-    Pixels that are zero, negative or not finite saw nothing and give no point. `step` takes every so many rows and columns.
+    Pixels that are zero, negative or not finite saw nothing and give no point. `step` takes every
+    so many rows and columns.
 
     >>> points(image, TUM_FR1)  # in metres
     """
@@ -39,9 +46,18 @@ def points(depth: Shaped[Array, "H W"], intrinsics: Intrinsics, *, step: int = 1
     with np.errstate(invalid="ignore"):
         v, u = np.nonzero((depth > 0) & np.isfinite(depth))
     z = (depth[v, u] / intrinsics.scale).astype(float)
-    return np.stack([(step * u - intrinsics.cx) * z / intrinsics.fx, (step * v - intrinsics.cy) * z / intrinsics.fy, z], 1)
+    return np.stack(
+        [
+            (step * u - intrinsics.cx) * z / intrinsics.fx,
+            (step * v - intrinsics.cy) * z / intrinsics.fy,
+            z,
+        ],
+        1,
+    )
 
 
 def deviation(z: Float[Array, " N"]) -> Float[Array, " N"]:
-    """The standard deviation [m] of the depth z [m] of a structured-light camera: it grows with z^2 (Nguyen et al. 2012)."""
+    """The standard deviation [m] of the depth z [m] of a structured-light camera: it grows with z^2
+    (Nguyen et al. 2012).
+    """
     return 0.0012 + 0.0019 * (z - 0.4) ** 2

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""E57, the exchange format of terrestrial scanners: many scans in a file, each in its own frame with its pose.
+"""E57, the exchange format of terrestrial scanners: many scans in a file, each in its own frame
+with its pose.
 
-pye57's own reader needs a scan's worth of memory in advance, and its writer rounds coordinates to floats (a decimetre in survey
-coordinates); both are bypassed for the library beneath it.
+pye57's own reader needs a scan's worth of memory in advance, and its writer rounds coordinates to
+floats (a decimetre in survey coordinates); both are bypassed for the library beneath it.
 """
 
 import os
@@ -17,17 +18,31 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.io.files import atomic, foreign, library
+from coframe.errors import optional
+from coframe.io.files import atomic, foreign
 from coframe.io.scan import Scan, in_space, joined
+from coframe.types import Array
 
 ROWS = 1_000_000
 CARTESIAN = ("cartesianX", "cartesianY", "cartesianZ")
 SPHERICAL = ("sphericalRange", "sphericalAzimuth", "sphericalElevation")
 COLOURS = ("colorRed", "colorGreen", "colorBlue")
-OTHERS = {"intensity": "f8", "rowIndex": "i4", "columnIndex": "i4", "returnIndex": "i4", "returnCount": "i4", "timeStamp": "f8"}
-STATES = ("cartesianInvalidState", "sphericalInvalidState")  # 0: a good point; 1: only its direction is known; 2: nothing is
-KNOWN = dict.fromkeys((*CARTESIAN, *SPHERICAL, *COLOURS), "f8") | OTHERS | dict.fromkeys(STATES, "i1")
+OTHERS = {
+    "intensity": "f8",
+    "rowIndex": "i4",
+    "columnIndex": "i4",
+    "returnIndex": "i4",
+    "returnCount": "i4",
+    "timeStamp": "f8",
+}
+# 0: a good point; 1: only its direction is known; 2: nothing is
+STATES = (
+    "cartesianInvalidState",
+    "sphericalInvalidState",
+)
+KNOWN = (
+    dict.fromkeys((*CARTESIAN, *SPHERICAL, *COLOURS), "f8") | OTHERS | dict.fromkeys(STATES, "i1")
+)
 
 
 def read_scans(path: str | os.PathLike[str]) -> list[Scan]:
@@ -44,10 +59,15 @@ def read_scans(path: str | os.PathLike[str]) -> list[Scan]:
 
 
 def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
-    """The points of scan after scan, so many at a time; `name` and `pose` say which scan a block is of."""
+    """The points of scan after scan, so many at a time; `name` and `pose` say which scan a block is
+    of.
+    """
     with _opened(path) as (libe57, image, nodes):
         for j, node in enumerate(nodes):
-            yield from (_named(part, node, j, len(nodes), path) for part in _blocks(libe57, image, node, rows))
+            yield from (
+                _named(part, node, j, len(nodes), path)
+                for part in _blocks(libe57, image, node, rows)
+            )
 
 
 def read_poses(path: str | os.PathLike[str]) -> dict[str, Float[Array, "4 4"]]:
@@ -60,7 +80,7 @@ def read_poses(path: str | os.PathLike[str]) -> dict[str, Float[Array, "4 4"]]:
 
 def write_scans(path: str | os.PathLike[str], scans: Sequence[Scan]) -> None:
     """One file with all scans, each in its own frame with its pose; coordinates are doubles."""
-    libe57 = library("pye57.libe57", "e57", "E57 files")
+    libe57 = optional("pye57.libe57", "e57", "E57 files")
     with atomic(path) as temporary, foreign():
         image = libe57.ImageFile(str(temporary), "w")
         try:
@@ -73,7 +93,7 @@ def write_scans(path: str | os.PathLike[str], scans: Sequence[Scan]) -> None:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
-    libe57 = library("pye57.libe57", "e57", "E57 files")
+    libe57 = optional("pye57.libe57", "e57", "E57 files")
     with foreign():
         image = libe57.ImageFile(os.fspath(path), "r")
         try:
@@ -109,12 +129,16 @@ def _scan(columns: dict[str, Array], node: Any) -> Scan:
     else:
         r, azimuth, elevation = (columns.pop(name) for name in SPHERICAL)
         flat = r * np.cos(elevation)
-        points = np.stack([flat * np.cos(azimuth), flat * np.sin(azimuth), r * np.sin(elevation)], 1)
+        points = np.stack(
+            [flat * np.cos(azimuth), flat * np.sin(azimuth), r * np.sin(elevation)], 1
+        )
     states = [columns.pop(name) for name in STATES if name in columns]
     colours = None
     if set(COLOURS) <= set(columns):
         limits = [_value(node, "colorLimits", f"{name}Maximum", 255.0) for name in COLOURS]
-        values = np.stack([columns.pop(name) for name in COLOURS], 1) * (255.0 / np.maximum(limits, 1e-300))
+        values = np.stack([columns.pop(name) for name in COLOURS], 1) * (
+            255.0 / np.maximum(limits, 1e-300)
+        )
         colours = np.asarray(np.rint(np.clip(values, 0, 255)), np.uint8)
     intensity = columns.pop("intensity", None)
     others = {name: column for name, column in columns.items() if name in OTHERS}
@@ -124,7 +148,9 @@ def _scan(columns: dict[str, Array], node: Any) -> Scan:
 
 def _named(scan: Scan, node: Any, j: int, count: int, path: str | os.PathLike[str]) -> Scan:
     name = _name(node, j, count, path)
-    return Scan(scan.points, scan.colours, scan.normals, scan.intensity, scan.columns, _pose(node), name)
+    return Scan(
+        scan.points, scan.colours, scan.normals, scan.intensity, scan.columns, _pose(node), name
+    )
 
 
 def _name(node: Any, j: int, count: int, path: str | os.PathLike[str]) -> str:
@@ -172,7 +198,9 @@ def _append(libe57: Any, image: Any, data3d: Any, scan: Scan) -> None:
     node = libe57.StructureNode(image)
     data3d.append(node)
     node.set("guid", libe57.StringNode(image, f"{{{uuid.uuid4()}}}"))
-    node.set("name", libe57.StringNode(image, "".join(c if c.isprintable() else " " for c in scan.name)))
+    node.set(
+        "name", libe57.StringNode(image, "".join(c if c.isprintable() else " " for c in scan.name))
+    )
     T = np.eye(4) if scan.pose is None else in_space(scan.pose)
     x, y, z, w = Rotation.from_matrix(T[:3, :3]).as_quat(canonical=True)
     pose = libe57.StructureNode(image)
@@ -201,8 +229,15 @@ def _append(libe57: Any, image: Any, data3d: Any, scan: Scan) -> None:
     buffers = libe57.VectorSourceDestBuffer()
     for name, column in columns.items():
         byte = column.dtype == np.uint8
-        prototype.set(name, libe57.IntegerNode(image, 0, 0, 255) if byte else libe57.FloatNode(image, 0.0, libe57.E57_DOUBLE))
-        buffers.append(libe57.SourceDestBuffer(image, name, column, max(len(column), 1), True, True))
+        prototype.set(
+            name,
+            libe57.IntegerNode(image, 0, 0, 255)
+            if byte
+            else libe57.FloatNode(image, 0.0, libe57.E57_DOUBLE),
+        )
+        buffers.append(
+            libe57.SourceDestBuffer(image, name, column, max(len(column), 1), True, True)
+        )
     points = libe57.CompressedVectorNode(image, prototype, libe57.VectorNode(image, True))
     node.set("points", points)
     writer = points.writer(buffers)
@@ -214,9 +249,14 @@ def _append(libe57: Any, image: Any, data3d: Any, scan: Scan) -> None:
 def _columns(scan: Scan) -> dict[str, Array]:
     points = np.zeros((max(len(scan), 1), 3))
     points[: len(scan), : scan.points.shape[1]] = scan.points
-    columns: dict[str, Array] = {name: np.ascontiguousarray(axis) for name, axis in zip(CARTESIAN, points.T, strict=True)}
+    columns: dict[str, Array] = {
+        name: np.ascontiguousarray(axis) for name, axis in zip(CARTESIAN, points.T, strict=True)
+    }
     if scan.intensity is not None:
         columns["intensity"] = np.asarray(scan.intensity, float)
     if scan.colours is not None:
-        columns |= {name: np.ascontiguousarray(axis) for name, axis in zip(COLOURS, scan.colours.T, strict=True)}
+        columns |= {
+            name: np.ascontiguousarray(axis)
+            for name, axis in zip(COLOURS, scan.colours.T, strict=True)
+        }
     return columns

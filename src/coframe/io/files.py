@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Writing so that a file is whole or absent and stays in its folder; libraries that may be absent, and what they throw."""
+"""Writing so that a file is whole or absent and stays in its folder; libraries that may be absent,
+and what they throw.
+"""
 
 import errno
 import os
@@ -8,23 +10,24 @@ import tempfile
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from coframe.input.checks import InputError
+from coframe.errors import InputError
 
 
 @contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its name when the block ends well, and vanishes when it does not.
+    """A temporary path beside `path` that takes its name when the block ends well, and vanishes
+    when it does not.
 
     >>> with atomic("poses.json") as temporary:
     ...     temporary.write_text("{}")
     """
     path = Path(path)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent
+        )
     except OSError as error:
         raise _of(path, error) from error
     os.close(handle)
@@ -55,7 +58,8 @@ def _umask() -> int:
 
 
 def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
-    """Plain file names for clouds that may be called anything: no folders, nothing hidden, no two alike on any system.
+    """Plain file names for clouds that may be called anything: no folders, nothing hidden, no two
+    alike on any system.
 
     >>> file_names(["../../etc/passwd", "a/b", "a:b"], [".ply"] * 3)
     ['etc_passwd.ply', 'a_b.ply', 'a_b-2.ply']
@@ -76,28 +80,21 @@ def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
     return found
 
 
-RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
-
-
-def library(module: str, extra: str, purpose: str) -> Any:
-    """An optional library, or one sentence on how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        install = f"pip install 'coframe[{extra}]'"
-        raise InputError(
-            f"{purpose}: expected the package {module.partition('.')[0]}, found none ({error}); {install}"
-        ) from None
+# names that Windows keeps for itself
+RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 @contextmanager
 def foreign() -> Iterator[None]:
-    """Around calls of other people's parsers: whatever they throw at a bad file becomes a ValueError with its reason."""
+    """Around calls of other people's parsers: whatever they throw at a bad file becomes a
+    ValueError with its reason.
+    """
     try:
         yield
     except InputError:
         raise
     except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # Rust's, in LAZ files
+        # Rust's, in LAZ files
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ValueError(f"{type(error).__name__}: {error}") from error
         raise

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Where frames come from: TUM RGB-D folders, folders of depth images, folders of clouds. Read ahead, never all at once."""
+"""Where frames come from:
+
+TUM RGB-D folders, folders of depth images, folders of clouds. Read ahead, never all at once.
+"""
 
 import os
 import queue
@@ -13,14 +16,13 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from coframe.em import kernels
-from coframe.io import depth
-from coframe.types import Array
-from coframe.input.checks import LARGEST_NUMBER, InputError
-from coframe.io.depth import Intrinsics
+from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.io import clouds as cloud_files
+from coframe.io import depth
+from coframe.io.depth import Intrinsics
 from coframe.io.images import read_depth
 from coframe.io.images import read_intrinsics as read_intrinsics  # for those who open sequences
+from coframe.types import Array
 
 T = TypeVar("T")
 
@@ -28,12 +30,13 @@ RATE = 30.0  # frames per second of sources that carry no times
 NEAR, FAR = 0.3, 4.0  # m: outside, a depth camera's noise is larger than what it shows
 AHEAD = 8  # frames that wait, at most
 IMAGES = (".png", ".pgm", ".tif", ".tiff")
-BLOCK = 32  # points of a piece of a frame from which points are drawn by surface
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What the sensor saw at one time, in its own frame; `weights` say how much a point counts, one for a point at 1 m."""
+    """What the sensor saw at one time, in its own frame; `weights` say how much a point counts, one
+    for a point at 1 m.
+    """
 
     time: float  # s
     points: Float[Array, "N D"]
@@ -46,7 +49,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Frames:
-    """A source of frames: names and times are known at once, each frame is read when it is asked for."""
+    """A source of frames: names and times are known at once, each frame is read when it is asked
+    for.
+    """
 
     names: tuple[str, ...]
     times: Float[Array, " N"]
@@ -59,38 +64,54 @@ class Frames:
         return self.read(index)
 
     def prepared(self, prepare: Callable[[int, Frame], T], start: int = 0) -> Iterator[T]:
-        """What `prepare` makes of the frames from `start` on, in a thread that is at most `AHEAD` frames ahead."""
+        """What `prepare` makes of the frames from `start` on, in a thread that is at most `AHEAD`
+        frames ahead.
+        """
         return _ahead(lambda: (prepare(i, self.read(i)) for i in range(start, len(self))), AHEAD)
 
     def __iter__(self) -> Iterator[Frame]:
         return self.prepared(lambda _, frame: frame)
 
 
-def open_frames(source: str | os.PathLike[str], *, intrinsics: Intrinsics | str | None = None, step: int = 4) -> Frames:
+def open_frames(
+    source: str | os.PathLike[str], *, intrinsics: Intrinsics | str | None = None, step: int = 4
+) -> Frames:
     """The frames of a folder; what it holds decides how it is read.
 
-    A folder with depth.txt: a sequence of TUM RGB-D, its camera known by its name, else as `intrinsics` or intrinsics.json say.
-    A folder of images (PNG, PGM, TIFF): depth images, the camera in intrinsics.json beside them or in `intrinsics`.
-    A folder of clouds (any format that is read): one frame a file, in the order of the names, 30 a second.
-    `intrinsics` may be one of the names in `coframe.depth.PRESETS`. `step`: every so many rows and columns of an image.
+    A folder with depth.txt: a sequence of TUM RGB-D, its camera known by its name, else as
+    `intrinsics` or intrinsics.json say. A folder of images (PNG, PGM, TIFF): depth images, the
+    camera in intrinsics.json beside them or in `intrinsics`. A folder of clouds (any format that is
+    read): one frame a file, in the order of the names, 30 a second. `intrinsics` may be one of the
+    names in `coframe.depth.PRESETS`. `step`: every so many rows and columns of an image.
     """
     folder = Path(source)
     if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder with a sequence, found {'a file' if folder.is_file() else 'nothing'}")
+        raise InputError(
+            f"{folder}: expected a folder with a sequence, found"
+            f" {'a file' if folder.is_file() else 'nothing'}"
+        )
     if (folder / "depth.txt").is_file():
         times, files = _tum_list(folder / "depth.txt")
         return _images(files, times, _camera(folder, intrinsics, preset=True), step)
-    files = sorted((p for p in folder.iterdir() if p.is_file()), key=lambda p: cloud_files.natural(p.name))
+    files = sorted(
+        (p for p in folder.iterdir() if p.is_file()), key=lambda p: cloud_files.natural(p.name)
+    )
     images = [path for path in files if path.suffix.lower() in IMAGES]
     if images:
         return _images(images, _times(images), _camera(folder, intrinsics, preset=False), step)
     files = [path for path in files if path.suffix.lower() in cloud_files.FORMATS]
     if not files:
-        raise InputError(f"{folder}: expected depth.txt, depth images or clouds, found none of them")
-    return Frames(tuple(path.name for path in files), _times(files), lambda i: _cloud(files[i], i / RATE))
+        raise InputError(
+            f"{folder}: expected depth.txt, depth images or clouds, found none of them"
+        )
+    return Frames(
+        tuple(path.name for path in files), _times(files), lambda i: _cloud(files[i], i / RATE)
+    )
 
 
-def from_arrays(clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"] | None = None) -> Frames:
+def from_arrays(
+    clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"] | None = None
+) -> Frames:
     """Clouds in memory as frames; without `times`, 30 a second."""
     stamps = np.arange(len(clouds)) / RATE if times is None else times
     return Frames(
@@ -110,54 +131,9 @@ def strided(frame: Frame, factor: int) -> Frame:
     return Frame(frame.time, frame.points[::factor], frame.weights[::factor], frame.name)
 
 
-def by_surface(frame: Frame, count: int, rng: np.random.Generator, *, balance: float = 0.0) -> Frame:
-    """About `count` points, spread over the surface: a near patch has many pixels, yet says no more than a far one.
-
-    The points are cut into pieces of equal number; of a piece as many points are drawn as its share of the area, seen from its
-    spread. `balance`, 0 to 1, favours surface of rare directions, which holds a frame against sliding along walls and floors:
-    at 1, every direction gets as many points as every other.
-    """
-    N = len(frame)
-    if count >= N:
-        return frame
-    order = kernels.kd_order(np.ascontiguousarray(frame.points), BLOCK)
-    starts = np.arange(0, N, BLOCK)
-    size = np.diff(np.append(starts, N))
-    mean = np.add.reduceat(frame.points[order], starts) / size[:, None]
-    d = frame.points[order] - np.repeat(mean, size, axis=0)
-    spread, axes = np.linalg.eigh(np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / size[:, None, None])
-    area = np.sqrt(np.maximum(spread[:, 1:].prod(1), 0)) + np.finfo(float).tiny
-    if balance > 0:
-        area = area * _area_of_direction(axes[:, :, 0], mean, area) ** -balance
-    wanted = np.minimum(np.diff(np.floor(np.cumsum(_shares(area, size, count)) + rng.random()), prepend=0), size)
-    # Of a piece, the points at even distances from a random one: they are in kd order, and so spread over the piece.
-    rank = np.arange(N) - np.repeat(starts, size)
-    per, whole = np.repeat(wanted, size), np.repeat(size, size)
-    shift = np.repeat(rng.random(len(starts)), size)
-    taken = order[np.floor((rank + 1) * per / whole + shift) > np.floor(rank * per / whole + shift)]
-    return Frame(frame.time, frame.points[taken], frame.weights[taken], frame.name)
-
-
-def _area_of_direction(normals: Float[Array, "B D"], seen: Float[Array, "B D"], area: Float[Array, " B"]) -> Float[Array, " B"]:
-    """The area of all pieces that look the same way as each, directions in steps of about 40 degrees."""
-    facing = normals * np.where((normals * seen).sum(1) < 0, -1, 1)[:, None]
-    _, same = np.unique(np.rint(1.5 * facing), axis=0, return_inverse=True)
-    return np.bincount(same.ravel(), area)[same.ravel()]
-
-
-def _shares(area: Float[Array, " B"], size: Shaped[Array, " B"], count: int) -> Float[Array, " B"]:
-    """`count` shared out by area, to each piece at most its size."""
-    share = np.zeros(len(area))
-    for _ in range(4):  # what is too much for some goes to the others
-        free = share < size
-        share[free] += (count - share.sum()) * area[free] / area[free].sum()
-        share = np.minimum(share, size)
-        if share.sum() > 0.999 * count:
-            break
-    return share
-
-
-def _images(files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics, step: int) -> Frames:
+def _images(
+    files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics, step: int
+) -> Frames:
     def read(i: int) -> Frame:
         points = depth.points(_image(files[i]), camera, step=step)
         points = points[(points[:, 2] > NEAR) & (points[:, 2] < FAR)]
@@ -172,7 +148,11 @@ def _image(path: Path) -> Shaped[Array, "H W"]:
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        found = "nothing" if not _exists(path) else f"something else ({' '.join(str(error).split())[:200]})"
+        found = (
+            "nothing"
+            if not _exists(path)
+            else f"something else ({' '.join(str(error).split())[:200]})"
+        )
         raise InputError(f"{path}: expected a depth image, found {found}") from None
 
 
@@ -190,7 +170,9 @@ def _cloud(path: Path, time: float) -> Frame:
 def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
     """Without points that are no places."""
     if points.ndim != 2 or points.shape[1] != 3:
-        raise InputError(f"{name}: expected points in space, shape (N, 3), found shape {points.shape}")
+        raise InputError(
+            f"{name}: expected points in space, shape (N, 3), found shape {points.shape}"
+        )
     points = points[(np.abs(points) <= LARGEST_NUMBER).all(1)]  # false for NaN
     return Frame(time, points, np.ones(len(points)), name)
 
@@ -198,19 +180,27 @@ def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
 def _tum_list(path: Path) -> tuple[Float[Array, " N"], list[Path]]:
     try:
         text = path.read_text(encoding="utf-8")
-        rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        rows = [
+            line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")
+        ]
         times = np.array([float(time) for time, _ in rows])
         if not (np.abs(times) <= LARGEST_NUMBER).all():
             raise ValueError
     except ValueError:
-        raise InputError(f"{path}: expected a time and a file name a line, found something else") from None
+        raise InputError(
+            f"{path}: expected a time and a file name a line, found something else"
+        ) from None
     if not len(rows) or not (np.diff(times) > 0).all():
-        raise InputError(f"{path}: expected rising times, found {'others' if len(rows) else 'no line'}")
+        raise InputError(
+            f"{path}: expected rising times, found {'others' if len(rows) else 'no line'}"
+        )
     return times, [path.parent / name for _, name in rows]
 
 
 def _times(files: Sequence[Path]) -> Float[Array, " N"]:
-    """Times from names that are numbers of seconds (as 1305031453.374112.png), else 30 frames a second."""
+    """Times from names that are numbers of seconds (as 1305031453.374112.png), else 30 frames a
+    second.
+    """
     if all(re.fullmatch(r"\d+\.\d+", path.stem) for path in files):
         times = np.array([float(path.stem) for path in files])
         if (np.diff(times) > 0).all():
@@ -223,7 +213,9 @@ def _camera(folder: Path, intrinsics: Intrinsics | str | None, *, preset: bool) 
         return intrinsics
     if isinstance(intrinsics, str):
         if intrinsics not in depth.PRESETS:
-            raise InputError(f"intrinsics: expected one of {', '.join(depth.PRESETS)}, found {intrinsics!r}")
+            raise InputError(
+                f"intrinsics: expected one of {', '.join(depth.PRESETS)}, found {intrinsics!r}"
+            )
         return depth.PRESETS[intrinsics]
     for path in (folder / "intrinsics.json", folder.parent / "intrinsics.json"):
         if path.is_file():
@@ -231,11 +223,16 @@ def _camera(folder: Path, intrinsics: Intrinsics | str | None, *, preset: bool) 
     named = [camera for name, camera in depth.PRESETS.items() if name in folder.resolve().name]
     if preset:
         return named[0] if named else depth.PRESETS["kinect"]
-    raise InputError(f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale), found no such file")
+    raise InputError(
+        f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale), found no such"
+        " file"
+    )
 
 
 def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Iterator[T]:
-    """The items of an iterator that runs in a thread, at most `limit` ahead; its exceptions are raised here, in their place."""
+    """The items of an iterator that runs in a thread, at most `limit` ahead; its exceptions are
+    raised here, in their place.
+    """
     waiting: queue.Queue[T | BaseException | None] = queue.Queue(limit)
     stop = threading.Event()
 

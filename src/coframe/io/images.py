@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
+from coframe.errors import InputError, optional
 from coframe.io import depth
-from coframe.types import Array
-from coframe.input.checks import InputError
-from coframe.io.files import foreign, library
+from coframe.io.files import foreign
 from coframe.io.scan import Scan
+from coframe.types import Array
 
 SIDECAR = "intrinsics.json"
 LARGEST = 100_000_000  # pixels
@@ -24,8 +24,9 @@ FARTHEST = 1e9  # pixels, and stored values per metre: no camera has more
 
 def read_depth(path: str | os.PathLike[str]) -> Shaped[Array, "H W"]:
     """The stored values of a depth image with one channel."""
-    pillow = library("PIL.Image", "images", "depth images")
-    content = BytesIO(Path(path).read_bytes())  # an open file would make room for any length that a damaged one promises
+    pillow = optional("PIL.Image", "images", "depth images")
+    # an open file would make room for any length that a damaged one promises
+    content = BytesIO(Path(path).read_bytes())
     with foreign(), warnings.catch_warnings():
         warnings.simplefilter("error")  # pillow only warns of images that unpack without bound
         with pillow.open(content) as image:
@@ -33,23 +34,32 @@ def read_depth(path: str | os.PathLike[str]) -> Shaped[Array, "H W"]:
                 raise ValueError(f"it has {image.width} x {image.height} pixels")
             values = np.asarray(image)
     if values.ndim != 2 or values.dtype.kind not in "uif":
-        raise ValueError(f"it has {values.shape[-1] if values.ndim == 3 else 1} channels of {values.dtype}, not one of depths")
+        raise ValueError(
+            f"it has {values.shape[-1] if values.ndim == 3 else 1} channels of {values.dtype}, not"
+            " one of depths"
+        )
     return values
 
 
 def read_scan(path: str | os.PathLike[str], intrinsics: depth.Intrinsics | None = None) -> Scan:
-    """The points that a depth image sees; `intrinsics` are by default those of intrinsics.json beside it or a folder above."""
+    """The points that a depth image sees; `intrinsics` are by default those of intrinsics.json
+    beside it or a folder above.
+    """
     camera = find_intrinsics(path) if intrinsics is None else intrinsics
     return Scan(depth.points(read_depth(path), camera), name=Path(path).stem)
 
 
 def find_intrinsics(path: str | os.PathLike[str]) -> depth.Intrinsics:
-    """The camera of an image, from the nearest intrinsics.json: its five numbers, or `{"preset": "freiburg1"}`."""
+    """The camera of an image, from the nearest intrinsics.json: its five numbers, or `{"preset":
+    "freiburg1"}`.
+    """
     folder = Path(path).absolute().parent
     for file in (folder / SIDECAR, folder.parent / SIDECAR):
         if file.is_file():
             return read_intrinsics(file)
-    raise InputError(f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside it")
+    raise InputError(
+        f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside it"
+    )
 
 
 def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
@@ -59,16 +69,21 @@ def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
         if "preset" in content:
             return depth.PRESETS[content["preset"]]
         numbers = {
-            key: float(value) for key, value in content.items() if key in {each.name for each in fields(depth.Intrinsics)}
+            key: float(value)
+            for key, value in content.items()
+            if key in {each.name for each in fields(depth.Intrinsics)}
         }
         camera = depth.Intrinsics(**numbers)
-        if not all(1 / FARTHEST < value < FARTHEST for value in (camera.fx, camera.fy, camera.scale)):
+        if not all(
+            1 / FARTHEST < value < FARTHEST for value in (camera.fx, camera.fy, camera.scale)
+        ):
             raise ValueError("fx, fy and scale are not all positive")
         if not max(abs(camera.cx), abs(camera.cy)) < FARTHEST:
             raise ValueError("cx and cy are pixels")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         presets = ", ".join(depth.PRESETS)
         raise InputError(
-            f"{file}: expected fx, fy, cx, cy and scale, or a preset of {presets}; found something else ({error})"
+            f"{file}: expected fx, fy, cx, cy and scale, or a preset of {presets}; found something"
+            f" else ({error})"
         ) from None
     return camera

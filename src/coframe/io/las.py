@@ -11,20 +11,40 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.io.files import atomic, foreign, library
+from coframe.errors import optional
+from coframe.io.files import atomic, foreign
 from coframe.io.scan import Scan, joined
+from coframe.types import Array
 
 ROWS = 1_000_000
 STEP = 1e-9  # of the extent: how finely coordinates are stored where the file does not say
-COMPRESSION = 1000  # points per byte that a LAZ file may promise; those that are all alike take a byte for 150
+# points per byte that a LAZ file may promise; those that are all alike take a byte for 150
+COMPRESSION = 1000
 LARGEST_BLOCK = 1 << 27  # bytes
 LARGEST = 2**31 - 1  # coordinates are 32-bit integers
-LAYERED = 3  # LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the first point
-LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}  # per kind of item in such a chunk: point, colour, colour and infrared, wave packet;
+# LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the first
+# point
+LAYERED = 3
+# per kind of item in such a chunk: point, colour, colour and infrared, wave packet;
+LAYERS = {
+    10: 9,
+    11: 1,
+    12: 2,
+    13: 1,
+}
 LAYERED_KINDS = 10  # and above: kinds of items that are compressed in layers
 BYTES = 14  # of extra bytes, one a byte
-ITEMS = {6: 20, 7: 8, 8: 6, 9: 29, 10: 30, 11: 6, 12: 8, 13: 29}  # bytes of the kinds of items, old and new
+# bytes of the kinds of items, old and new
+ITEMS = {
+    6: 20,
+    7: 8,
+    8: 6,
+    9: 29,
+    10: 30,
+    11: 6,
+    12: 8,
+    13: 29,
+}
 
 
 def read_scan(path: str | os.PathLike[str]) -> Scan:
@@ -36,20 +56,30 @@ def read_scan(path: str | os.PathLike[str]) -> Scan:
 
 
 def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
-    """The points, so many at a time: a header that promises more than the file holds costs no memory."""
+    """The points, so many at a time: a header that promises more than the file holds costs no
+    memory.
+    """
     laspy = _laspy()
     deep: bool | None = None
     with foreign(), laspy.open(_checked(path), read_evlrs=False) as reader:
         _check_chunks(path, reader)
-        for points in reader.chunk_iterator(max(1, min(rows, LARGEST_BLOCK // max(reader.header.point_format.size, 1)))):
-            record = laspy.ScaleAwarePointRecord(points.array, points.point_format, reader.header.scales, reader.header.offsets)
-            if deep is None and "red" in record.array.dtype.names:  # 16 bits by the standard, but many programs write bytes
+        for points in reader.chunk_iterator(
+            max(1, min(rows, LARGEST_BLOCK // max(reader.header.point_format.size, 1)))
+        ):
+            record = laspy.ScaleAwarePointRecord(
+                points.array, points.point_format, reader.header.scales, reader.header.offsets
+            )
+            # 16 bits by the standard, but many programs write bytes
+            if deep is None and "red" in record.array.dtype.names:
                 deep = max(int(record.array[name].max()) for name in ("red", "green", "blue")) > 255
             yield _scan(record, deep, path)
 
 
 def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
-    """A new file, LAZ by its suffix. Coordinates are stored to a billionth of the extent, or as finely as 32 bits allow."""
+    """A new file, LAZ by its suffix.
+
+    Coordinates are stored to a billionth of the extent, or as finely as 32 bits allow.
+    """
     laspy = _laspy()
     points = _in_space(scan.points)
     header = laspy.LasHeader(point_format=7 if scan.colours is not None else 6, version="1.4")
@@ -57,13 +87,21 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
         low, high = points.min(0), points.max(0)
         header.offsets = np.floor((low + high) / 2)
         least = np.maximum(np.abs(high - header.offsets), np.abs(low - header.offsets)) / LARGEST
-        header.scales = np.maximum(10.0 ** np.ceil(np.log10(np.maximum(least, 1e-300))), STEP * (high - low).max() or STEP)
+        header.scales = np.maximum(
+            10.0 ** np.ceil(np.log10(np.maximum(least, 1e-300))), STEP * (high - low).max() or STEP
+        )
     columns = dict(scan.columns)
     if scan.normals is not None:
         columns |= dict(zip(("nx", "ny", "nz"), scan.normals.T, strict=True))
     for name, column in columns.items():
-        if name not in header.point_format.dimension_names and column.dtype.kind in "fiu" and len(name.encode()) < 32:
-            header.add_extra_dim(laspy.ExtraBytesParams(name=name, type=column.dtype.newbyteorder("=")))
+        if (
+            name not in header.point_format.dimension_names
+            and column.dtype.kind in "fiu"
+            and len(name.encode()) < 32
+        ):
+            header.add_extra_dim(
+                laspy.ExtraBytesParams(name=name, type=column.dtype.newbyteorder("="))
+            )
     las = laspy.LasData(header)
     las.x, las.y, las.z = points.T
     if scan.colours is not None:
@@ -76,8 +114,12 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     _write(las, path)
 
 
-def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: Float[Array, "4 4"]) -> None:
-    """A copy with the points moved, in the source's own version, format, scale and, where the points still fit, offset."""
+def move(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], pose: Float[Array, "4 4"]
+) -> None:
+    """A copy with the points moved, in the source's own version, format, scale and, where the
+    points still fit, offset.
+    """
     laspy = _laspy()
     with foreign():
         with laspy.open(_checked(source)) as reader:
@@ -86,19 +128,25 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: F
         points = geometry.transform(pose, np.stack([las.x, las.y, las.z], 1).astype(float))
         if len(points):
             scales, offsets = np.array(las.header.scales), np.array(las.header.offsets)
-            reach = np.maximum(np.abs(points.min(0) - offsets), np.abs(points.max(0) - offsets)) / scales
+            reach = (
+                np.maximum(np.abs(points.min(0) - offsets), np.abs(points.max(0) - offsets))
+                / scales
+            )
             offsets = np.where(reach > LARGEST, np.floor(points.mean(0)), offsets)
-            las.header.offsets = las.points.offsets = offsets  # `change_scaling` would first move the old points there
+            # `change_scaling` would first move the old points there
+            las.header.offsets = las.points.offsets = offsets
             las.x, las.y, las.z = points.T
     _write(las, target)
 
 
 def _laspy() -> Any:
-    return library("laspy", "las", "LAS and LAZ files")
+    return optional("laspy", "las", "LAS and LAZ files")
 
 
 def _checked(path: str | os.PathLike[str]) -> str:
-    """The path of a file whose header promises no more than it can hold; laspy believes it, and would read or wait for ever."""
+    """The path of a file whose header promises no more than it can hold; laspy believes it, and
+    would read or wait for ever.
+    """
     size = os.stat(path).st_size
     with open(path, "rb") as file:
         start = file.read(375).ljust(375, b"\0")
@@ -106,7 +154,11 @@ def _checked(path: str | os.PathLike[str]) -> str:
     late, extended, new = struct.unpack_from("<QIQ", start, 235)
     modern = start[24:26] >= b"\x01\x04"
     count = max(old, new) if modern else old
-    if not header <= points <= size or records * 54 > points - header or (modern and extended * 60 > max(0, size - late)):
+    if (
+        not header <= points <= size
+        or records * 54 > points - header
+        or (modern and extended * 60 > max(0, size - late))
+    ):
         raise ValueError("its header promises records that it does not hold")
     if (count * length > size - points) if form < 128 else (count > COMPRESSION * size):
         raise ValueError(f"its header promises {count} points, and it is {size} bytes long")
@@ -116,7 +168,9 @@ def _checked(path: str | os.PathLike[str]) -> str:
 
 
 def _chunks(path: str | os.PathLike[str], points: int, size: int) -> int:
-    """How many chunks a LAZ file says it has; lazrs makes room for them all and ends the process when there is none."""
+    """How many chunks a LAZ file says it has; lazrs makes room for them all and ends the process
+    when there is none.
+    """
     with open(path, "rb") as file:
         file.seek(points)
         (start,) = struct.unpack("<q", file.read(8))
@@ -128,14 +182,16 @@ def _chunks(path: str | os.PathLike[str], points: int, size: int) -> int:
 
 
 def _check_chunks(path: str | os.PathLike[str], reader: Any) -> None:
-    """Refuse lengths inside of compressed points that the file does not have: lazrs makes room for them before it looks.
+    """Refuse lengths inside of compressed points that the file does not have: lazrs makes room for
+    them before it looks.
 
-    On several threads it makes room for a whole chunk, too: where chunks are large, one thread reads point after point.
+    On several threads it makes room for a whole chunk, too: where chunks are large, one thread
+    reads point after point.
     """
     header = reader.header
     if not header.are_points_compressed:
         return
-    lazrs = library("lazrs", "las", "LAZ files")
+    lazrs = optional("lazrs", "las", "LAZ files")
     record = header.vlrs.get("LasZipVlr")[0].record_data
     vlr = lazrs.LazVlr(record)
     length = header.point_format.size
@@ -143,7 +199,8 @@ def _check_chunks(path: str | os.PathLike[str], reader: Any) -> None:
     kinds = [struct.unpack_from("<HH", record, 34 + 6 * i) for i in range(items)]
     if any(size != ITEMS.get(kind, size) for kind, size in kinds):
         raise ValueError("the items of its points have other sizes than their kinds")
-    if (compressor == LAYERED) != any(kind >= LAYERED_KINDS for kind, _ in kinds):  # lazrs goes by the items
+    # lazrs goes by the items
+    if (compressor == LAYERED) != any(kind >= LAYERED_KINDS for kind, _ in kinds):
         raise ValueError("the items of its points are of another compressor")
     layers = sum(size if kind == BYTES else LAYERS.get(kind, 0) for kind, size in kinds)
     with open(path, "rb") as file:
@@ -169,14 +226,20 @@ def _scan(record: Any, deep: bool | None, path: str | os.PathLike[str]) -> Scan:
     skipped = {"X", "Y", "Z", "red", "green", "blue", "intensity"}
     colours = None
     if deep is not None:
-        colours = np.stack([np.asarray(record[name]) >> (8 if deep else 0) for name in ("red", "green", "blue")], 1).astype(
-            np.uint8
-        )
+        colours = np.stack(
+            [np.asarray(record[name]) >> (8 if deep else 0) for name in ("red", "green", "blue")], 1
+        ).astype(np.uint8)
     return Scan(
-        points=np.stack([np.asarray(record.x), np.asarray(record.y), np.asarray(record.z)], 1).astype(np.float64),
+        points=np.stack(
+            [np.asarray(record.x), np.asarray(record.y), np.asarray(record.z)], 1
+        ).astype(np.float64),
         colours=colours,
         intensity=np.asarray(record["intensity"]) if "intensity" in names else None,
-        columns={name: column for name in names if name not in skipped and (column := np.asarray(record[name])).ndim == 1},
+        columns={
+            name: column
+            for name in names
+            if name not in skipped and (column := np.asarray(record[name])).ndim == 1
+        },
         name=Path(path).stem,
     )
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from coframe.types import Array
 from coframe.io import npz
 from coframe.io.files import atomic, foreign
 from coframe.io.scan import Scan, as_colours, is_motion, of_columns
+from coframe.types import Array
 
 ROWS = 1_000_000
 KITTI = ("x", "y", "z", "intensity")
@@ -27,7 +27,10 @@ def npy_blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]
     mapped = _mapped(path)
     if not mapped.ndim:
         raise ValueError("it holds a single number")
-    yield from (_scan(np.asarray(mapped[begin : begin + rows]), Path(path).stem) for begin in range(0, len(mapped), rows))
+    yield from (
+        _scan(np.asarray(mapped[begin : begin + rows]), Path(path).stem)
+        for begin in range(0, len(mapped), rows)
+    )
 
 
 def write_npy(path: str | os.PathLike[str], scan: Scan) -> None:
@@ -39,8 +42,9 @@ def write_npy(path: str | os.PathLike[str], scan: Scan) -> None:
 def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
     """Every array of an archive that is a cloud, in the order of their names.
 
-    An array `points` (or `xyz`, `vertices`) is one cloud, and `colours`, `normals`, `intensity` beside it belong to it. Else
-    each (N, 2) or (N, 3) array is a cloud of that name, and `poses` (M, 4, 4) are theirs when there are as many.
+    An array `points` (or `xyz`, `vertices`) is one cloud, and `colours`, `normals`, `intensity`
+    beside it belong to it. Else each (N, 2) or (N, 3) array is a cloud of that name, and `poses`
+    (M, 4, 4) are theirs when there are as many.
     """
     stem = Path(path).stem
     arrays = npz.read(path)
@@ -49,16 +53,23 @@ def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
             return [_with_neighbours(_scan(arrays.pop(key), stem), arrays)]
     poses = arrays.pop("poses", None)
     clouds = {
-        name: each for name, each in arrays.items() if each.ndim == 2 and each.shape[1] in (2, 3) and each.dtype.kind in "fiu"
+        name: each
+        for name, each in arrays.items()
+        if each.ndim == 2 and each.shape[1] in (2, 3) and each.dtype.kind in "fiu"
     }
     if not clouds:
-        raise ValueError(f"no array of it has shape (N, 2) or (N, 3); it holds {', '.join(arrays) or 'nothing'}")
+        raise ValueError(
+            f"no array of it has shape (N, 2) or (N, 3); it holds {', '.join(arrays) or 'nothing'}"
+        )
     scans = [_scan(each, name) for name, each in clouds.items()]
     if poses is None or poses.shape != (len(scans), 4, 4) or poses.dtype.kind != "f":
         return scans
     if not all(map(is_motion, poses)):
         raise ValueError("its poses are not rotations and translations")
-    return [Scan(scan.points, name=scan.name, pose=np.array(T, float)) for scan, T in zip(scans, poses, strict=True)]
+    return [
+        Scan(scan.points, name=scan.name, pose=np.array(T, float))
+        for scan, T in zip(scans, poses, strict=True)
+    ]
 
 
 def read_kitti(path: str | os.PathLike[str]) -> Scan:
@@ -95,10 +106,13 @@ def _kitti(rows: Array, path: str | os.PathLike[str]) -> Scan:
 
 
 def _mapped(path: str | os.PathLike[str]) -> Array:
-    """The file as an array that is read where it is touched; a header that promises more than the file has is refused."""
+    """The file as an array that is read where it is touched; a header that promises more than the
+    file has is refused.
+    """
     with open(path, "rb") as file:
         begin = file.read(12)
-    if begin[6:7] > b"\x01" and int.from_bytes(begin[8:], "little") > os.stat(path).st_size:  # NumPy makes room for it first
+    # NumPy makes room for it first
+    if begin[6:7] > b"\x01" and int.from_bytes(begin[8:], "little") > os.stat(path).st_size:
         raise ValueError("its header is longer than the file")
     with foreign():
         return np.lib.format.open_memmap(path, mode="r")
@@ -110,12 +124,18 @@ def _scan(array: Shaped[Array, "..."], name: str) -> Scan:
     if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
         raise ValueError(f"it holds {array.dtype} of shape {array.shape}, not one point a row")
     points = np.array(array[:, :3], np.float64)
-    return Scan(points, columns={f"column{j + 1}": array[:, j] for j in range(3, array.shape[1])}, name=name)
+    return Scan(
+        points, columns={f"column{j + 1}": array[:, j] for j in range(3, array.shape[1])}, name=name
+    )
 
 
 def _with_neighbours(scan: Scan, arrays: dict[str, Array]) -> Scan:
     def rows(*names: str, shape: tuple[int, ...]) -> Array | None:
-        found = [arrays[name] for name in names if name in arrays and arrays[name].shape == (len(scan), *shape)]
+        found = [
+            arrays[name]
+            for name in names
+            if name in arrays and arrays[name].shape == (len(scan), *shape)
+        ]
         return found[0] if found and found[0].dtype.kind in "fiu" else None
 
     colours, normals = rows("colours", "colors", "rgb", shape=(3,)), rows("normals", shape=(3,))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""NPZ archives that nobody vouches for: what they unpack to is bounded, and what they hold is what was asked for."""
+"""NPZ archives that nobody vouches for: what they unpack to is bounded, and what they hold is what
+was asked for.
+"""
 
 import os
 import zipfile
@@ -7,26 +9,36 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from coframe.types import Array
 from coframe.io.files import foreign
+from coframe.types import Array
 
-LARGEST_RATIO, FREE = 100, 1 << 28  # an archive may grow by this factor when unpacked, or to this many bytes
+# an archive may grow by this factor when unpacked, or to this many bytes
+LARGEST_RATIO, FREE = (
+    100,
+    1 << 28,
+)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Every array of an archive by its name; a ValueError where one is not as the archive promises."""
     with foreign(), zipfile.ZipFile(path) as archive:
         members, size = archive.infolist(), os.stat(path).st_size
-        packed, unpacked = sum(member.compress_size for member in members), sum(member.file_size for member in members)
+        packed, unpacked = (
+            sum(member.compress_size for member in members),
+            sum(member.file_size for member in members),
+        )
         if packed > size or unpacked > max(FREE, LARGEST_RATIO * size):
             raise ValueError(f"it would unpack {packed} bytes of {size} to {unpacked}")
         return {
-            member.removesuffix(".npy"): _member(archive, member) for member in archive.namelist() if member.endswith(".npy")
+            member.removesuffix(".npy"): _member(archive, member)
+            for member in archive.namelist()
+            if member.endswith(".npy")
         }
 
 
 def numbers(arrays: Mapping[str, Array], shapes: Mapping[str, str]) -> dict[str, int]:
-    """Check that the named arrays hold finite real numbers of these shapes; returns what each letter stands for.
+    """Check that the named arrays hold finite real numbers of these shapes; returns what each
+    letter stands for.
 
     >>> numbers(state, {"poses": "M 4 4", "times": "M"})
     {'M': 7}
@@ -38,10 +50,13 @@ def numbers(arrays: Mapping[str, Array], shapes: Mapping[str, str]) -> dict[str,
         array, letters = arrays[name], shape.split()
         fits = array.ndim == len(letters)
         for letter, length in zip(letters, array.shape, strict=False):
-            fits = fits and length == (int(letter) if letter.isdecimal() else sizes.setdefault(letter, length))
+            fits = fits and length == (
+                int(letter) if letter.isdecimal() else sizes.setdefault(letter, length)
+            )
         if not fits or array.dtype.kind not in "fiub" or not np.isfinite(array).all():
             raise ValueError(
-                f"{name} is {array.dtype} of shape {array.shape}, not finite numbers of shape ({', '.join(letters)})"
+                f"{name} is {array.dtype} of shape {array.shape}, not finite numbers of shape"
+                f" ({', '.join(letters)})"
             )
     return sizes
 
@@ -49,10 +64,15 @@ def numbers(arrays: Mapping[str, Array], shapes: Mapping[str, str]) -> dict[str,
 def _member(archive: zipfile.ZipFile, name: str) -> Array:
     with archive.open(name) as file:
         version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, by_columns, dtype = read_header(file)
         content = file.read()
     if dtype.hasobject or int(np.prod(shape, dtype=object)) * dtype.itemsize != len(content):
         raise ValueError(f"{name} promises other numbers than it holds")
     array = np.ndarray(shape, dtype, content, order="F" if by_columns else "C")
-    return array.astype(dtype.newbyteorder("="), order="C")  # the kernels know this machine's numbers only
+    # the kernels know this machine's numbers only
+    return array.astype(dtype.newbyteorder("="), order="C")

@@ -11,18 +11,32 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from coframe.types import Array
+from coframe.errors import optional
 from coframe.geometry import pose as pose_of
-from coframe.io.files import atomic, foreign, library
-from coframe.io.table import table
+from coframe.io.files import atomic, foreign
 from coframe.io.ply import typed
 from coframe.io.scan import Scan, in_space, of_columns
+from coframe.io.table import table
+from coframe.types import Array
 
 ROWS = 1_000_000
 FLOAT_LOSS = 1e-6  # of the extent
-KEYS = ("version", "fields", "size", "type", "count", "width", "height", "viewpoint", "points", "data")
+KEYS = (
+    "version",
+    "fields",
+    "size",
+    "type",
+    "count",
+    "width",
+    "height",
+    "viewpoint",
+    "points",
+    "data",
+)
 LEAST_RATIO = 300  # LZF turns 3 bytes into 264 at best
-KINDS = {("F", 4): "<f4", ("F", 8): "<f8"} | {(t, n): f"<{k}{n}" for t, k in (("I", "i"), ("U", "u")) for n in (1, 2, 4, 8)}
+KINDS = {("F", 4): "<f4", ("F", 8): "<f8"} | {
+    (t, n): f"<{k}{n}" for t, k in (("I", "i"), ("U", "u")) for n in (1, 2, 4, 8)
+}
 
 
 @dataclass(frozen=True)
@@ -32,11 +46,14 @@ class Header:
     dtype: np.dtype
     points: int
     data: str
-    viewpoint: Float[Array, "4 4"] | None  # carries the cloud into the world; None where it does not move it
+    # carries the cloud into the world; None where it does not move it
+    viewpoint: Float[Array, "4 4"] | None
 
     @classmethod
     def read(cls, file: BinaryIO) -> "Header":
-        """Reads up to the first byte behind the header, and refuses promises that the file is too small to keep."""
+        """Reads up to the first byte behind the header, and refuses promises that the file is too
+        small to keep.
+        """
         words: dict[str, list[str]] = {}
         for _ in range(1000):
             if not (text := file.readline(1 << 16)):
@@ -53,18 +70,34 @@ class Header:
                 raise ValueError(f"its header has no {key.upper()}")
         names, sizes, kinds = words["fields"], [int(size) for size in words["size"]], words["type"]
         counts = [int(count) for count in words.get("count", ["1"] * len(names))]
-        if not len(names) == len(sizes) == len(kinds) == len(counts) or min(counts) < 0 or max(counts) > 1 << 16:
+        if (
+            not len(names) == len(sizes) == len(kinds) == len(counts)
+            or min(counts) < 0
+            or max(counts) > 1 << 16
+        ):
             raise ValueError("its header gives FIELDS, SIZE, TYPE and COUNT of different lengths")
         formats = [KINDS[kind.upper(), size] for kind, size in zip(kinds, sizes, strict=True)]
-        unique = [name if name != "_" and names.count(name) == 1 else f"{name}{j}" for j, name in enumerate(names)]
-        dtype = np.dtype([(n, f) if c == 1 else (n, f, (c,)) for n, f, c in zip(unique, formats, counts, strict=True)])
+        unique = [
+            name if name != "_" and names.count(name) == 1 else f"{name}{j}"
+            for j, name in enumerate(names)
+        ]
+        dtype = np.dtype(
+            [
+                (n, f) if c == 1 else (n, f, (c,))
+                for n, f, c in zip(unique, formats, counts, strict=True)
+            ]
+        )
         area = int(words.get("width", ["0"])[0]) * int(words.get("height", ["1"])[0])
         points = int(words["points"][0]) if words.get("points") else area
         data = words["data"][0].lower()
         if data not in ("ascii", "binary", "binary_compressed"):
             raise ValueError(f"its DATA is {data[:40]!r}, not ascii, binary or binary_compressed")
         size = os.fstat(file.fileno()).st_size - file.tell()
-        row = {"ascii": 2 * sum(counts), "binary": dtype.itemsize, "binary_compressed": dtype.itemsize / LEAST_RATIO}[data]
+        row = {
+            "ascii": 2 * sum(counts),
+            "binary": dtype.itemsize,
+            "binary_compressed": dtype.itemsize / LEAST_RATIO,
+        }[data]
         if points < 0 or (points and not row) or points * row > size + 1:
             raise ValueError(f"its header promises {points} points, and {size} bytes follow it")
         return cls(dtype, points, data, _viewpoint(words.get("viewpoint", [])))
@@ -91,7 +124,9 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
         header = Header.read(file)
         if header.data == "binary":
             for begin in range(0, header.points, rows):
-                yield _scan(np.fromfile(file, header.dtype, min(rows, header.points - begin)), header, path)
+                yield _scan(
+                    np.fromfile(file, header.dtype, min(rows, header.points - begin)), header, path
+                )
             return
     scan = read_scan(path)
     yield from (scan[begin : begin + rows] for begin in range(0, len(scan), rows))
@@ -100,25 +135,39 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
 def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     """Binary, with packed colours as PCL has them, and the pose as viewpoint.
 
-    Coordinates, normals and intensity are floats, the only kind that PCL and Open3D read; doubles where floats would cost more
-    than a millionth of the extent, as in survey coordinates.
+    Coordinates, normals and intensity are floats, the only kind that PCL and Open3D read; doubles
+    where floats would cost more than a millionth of the extent, as in survey coordinates.
     """
     N = len(scan)
     points = np.zeros((N, 3))
     points[:, : scan.points.shape[1]] = scan.points
     columns: dict[str, Array] = dict(zip("xyz", points.T, strict=True))
     for name, column in scan.attributes().items():
-        if column.ndim == 1 and name not in ("red", "green", "blue") and column.dtype.kind in "fiub":
-            columns[{"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}.get(name, "_".join(name.split()))] = column
+        if (
+            column.ndim == 1
+            and name not in ("red", "green", "blue")
+            and column.dtype.kind in "fiub"
+        ):
+            columns[
+                {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}.get(
+                    name, "_".join(name.split())
+                )
+            ] = column
     extent = float(np.ptp(points, axis=0).max()) if N else 0.0
     if N and np.abs(points).max() * 2.0**-24 <= FLOAT_LOSS * extent:
         floats = {"x", "y", "z", "normal_x", "normal_y", "normal_z", "intensity"}
-        columns = {name: column.astype("<f4") if name in floats else column for name, column in columns.items()}
+        columns = {
+            name: column.astype("<f4") if name in floats else column
+            for name, column in columns.items()
+        }
     if scan.colours is not None:
         red, green, blue = scan.colours.astype("<u4").T
         columns["rgb"] = (red << 16 | green << 8 | blue).view("<f4")
     dtype = np.dtype(
-        [(n, c.astype("u1").dtype if c.dtype.kind == "b" else c.dtype.newbyteorder("<")) for n, c in columns.items()]
+        [
+            (n, c.astype("u1").dtype if c.dtype.kind == "b" else c.dtype.newbyteorder("<"))
+            for n, c in columns.items()
+        ]
     )
     table = np.empty(N, dtype)
     for name, column in columns.items():
@@ -158,24 +207,32 @@ def _decompressed(file: BinaryIO, header: Header) -> Array:
     """Columns, one behind the other, under LZF; two lengths come first."""
     compressed, whole = (int(length) for length in np.frombuffer(file.read(8), "<u4"))
     if whole != header.points * header.dtype.itemsize:
-        raise ValueError(f"its header promises {header.points} points, it holds {whole} bytes of them")
-    if compressed > os.fstat(file.fileno()).st_size - file.tell():  # a file makes room for as much as is asked for
-        raise ValueError(f"its compressed data is promised to be {compressed} bytes long, and is not")
+        raise ValueError(
+            f"its header promises {header.points} points, it holds {whole} bytes of them"
+        )
+    # a file makes room for as much as is asked for
+    if compressed > os.fstat(file.fileno()).st_size - file.tell():
+        raise ValueError(
+            f"its compressed data is promised to be {compressed} bytes long, and is not"
+        )
     packed = file.read(compressed)
     points = np.empty(header.points, header.dtype)
     if whole:
-        lzf = library("lzf", "pcd", "compressed PCD files")
+        lzf = optional("lzf", "pcd", "compressed PCD files")
         try:
             with foreign():
                 text = lzf.decompress(packed, whole)
         except ValueError:
-            text = packed if compressed == whole else None  # pypcd4 leaves what does not shrink as it is
+            # pypcd4 leaves what does not shrink as it is
+            text = packed if compressed == whole else None
         if text is None or len(text) != whole:
             raise ValueError("its compressed data is damaged")
         position = 0
         for name in header.dtype.names or ():
             column = header.dtype[name]
-            part = np.frombuffer(text, column.base, header.points * int(np.prod(column.shape)), position)
+            part = np.frombuffer(
+                text, column.base, header.points * int(np.prod(column.shape)), position
+            )
             points[name] = part.reshape(header.points, *column.shape)
             position += header.points * column.itemsize
     return points
@@ -183,7 +240,11 @@ def _decompressed(file: BinaryIO, header: Header) -> Array:
 
 def _scan(points: Array, header: Header, path: str | os.PathLike[str]) -> Scan:
     names = points.dtype.names or ()
-    columns = {name: points[name] for name in names if points.dtype[name].shape == () and not name.startswith("_")}
+    columns = {
+        name: points[name]
+        for name in names
+        if points.dtype[name].shape == () and not name.startswith("_")
+    }
     return of_columns(columns, name=Path(path).stem, pose=header.viewpoint)
 
 

@@ -14,25 +14,38 @@ from jaxtyping import Float
 from plyfile import PlyData, PlyElement
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.io.files import atomic, foreign
-from coframe.io.table import table
 from coframe.io.scan import NORMALS, Scan, of_columns
+from coframe.io.table import table
+from coframe.types import Array
 
 ROWS = 1_000_000  # vertices per block
 LONGEST_HEADER = 1 << 20  # bytes
-TYPES = {"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4", "double": "f8"}
+TYPES = {
+    "char": "i1",
+    "uchar": "u1",
+    "short": "i2",
+    "ushort": "u2",
+    "int": "i4",
+    "uint": "u4",
+    "float": "f4",
+    "double": "f8",
+}
 TYPES |= {"int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4"}
 TYPES |= {"float32": "f4", "float64": "f8", "int64": "i8", "uint64": "u8"}
 WRITTEN = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")
 
 
 def write(path: str | os.PathLike[str], points: Float[Array, "N D"], **columns: Array) -> None:
-    """Binary PLY with double coordinates (survey coordinates need them) and one more property per column (N,)."""
+    """Binary PLY with double coordinates (survey coordinates need them) and one more property per
+    column (N,).
+    """
     N, D = points.shape
     coordinates = np.zeros((N, 3))
     coordinates[:, :D] = points
-    dtype = [(axis, "f8") for axis in "xyz"] + [(name, written_type(column.dtype)) for name, column in columns.items()]
+    dtype = [(axis, "f8") for axis in "xyz"] + [
+        (name, written_type(column.dtype)) for name, column in columns.items()
+    ]
     vertices = np.empty(N, dtype)
     for axis, values in zip("xyz", coordinates.T, strict=True):
         vertices[axis] = values
@@ -44,7 +57,11 @@ def write(path: str | os.PathLike[str], points: Float[Array, "N D"], **columns: 
 
 def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     """A scan with all its columns."""
-    columns = {"_".join(name.split()) or "_": column for name, column in scan.attributes().items() if column.ndim == 1}
+    columns = {
+        "_".join(name.split()) or "_": column
+        for name, column in scan.attributes().items()
+        if column.ndim == 1
+    }
     write(path, scan.points, **columns)
 
 
@@ -61,7 +78,11 @@ def read(path: str | os.PathLike[str]) -> Array:
     with open(path, "rb") as file:
         header = Header.read(file)
         if header.plain:
-            return np.concatenate(list(_tables(file, header, ROWS))) if header.vertices.count else np.empty(0, header.dtype)
+            return (
+                np.concatenate(list(_tables(file, header, ROWS)))
+                if header.vertices.count
+                else np.empty(0, header.dtype)
+            )
     return _by_plyfile(path, header)["vertex"].data
 
 
@@ -84,11 +105,17 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
             yield from (_scan(part, path) for part in _tables(file, header, rows))
             return
     vertices = _by_plyfile(path, header)["vertex"].data
-    yield from (_scan(vertices[begin : begin + rows], path) for begin in range(0, len(vertices), rows))
+    yield from (
+        _scan(vertices[begin : begin + rows], path) for begin in range(0, len(vertices), rows)
+    )
 
 
-def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: Float[Array, "4 4"]) -> None:
-    """A copy of a PLY file with its vertices (and normals) moved, and all else as it was: faces, comments, order of bytes."""
+def move(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], pose: Float[Array, "4 4"]
+) -> None:
+    """A copy of a PLY file with its vertices (and normals) moved, and all else as it was: faces,
+    comments, order of bytes.
+    """
     with open(source, "rb") as file:
         header = Header.read(file)
         begin = file.tell()
@@ -98,7 +125,9 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: F
     data = _by_plyfile(source, header)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        vertex = PlyElement.describe(_moved(data["vertex"].data, pose), "vertex", comments=data["vertex"].comments)
+        vertex = PlyElement.describe(
+            _moved(data["vertex"].data, pose), "vertex", comments=data["vertex"].comments
+        )
         elements = [vertex if element.name == "vertex" else element for element in data.elements]
         moved = PlyData(elements, data.text, data.byte_order, data.comments, data.obj_info)
         with atomic(target) as temporary:
@@ -106,14 +135,22 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], pose: F
 
 
 def _move_first(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], pose: Float[Array, "4 4"], header: "Header", begin: int
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    pose: Float[Array, "4 4"],
+    header: "Header",
+    begin: int,
 ) -> None:
-    """Where the vertices come first, what follows is copied as it is: plyfile takes 10 s for an ASCII scan of 40,000."""
+    """Where the vertices come first, what follows is copied as it is: plyfile takes 10 s for an
+    ASCII scan of 40,000.
+    """
     data, count = Path(source).read_bytes(), header.vertices.count
     if header.order:
         old = np.frombuffer(data, header.dtype, count, begin)
         new = _moved(old, pose)
-        doubles = np.dtype([(name, f"{header.order}{new.dtype[name].str[1:]}") for name in new.dtype.names or ()])
+        doubles = np.dtype(
+            [(name, f"{header.order}{new.dtype[name].str[1:]}") for name in new.dtype.names or ()]
+        )
         rows, rest = new.astype(doubles).tobytes(), data[begin + old.nbytes :]
     else:
         values, end = table(data, len(header.vertices.properties), rows=count, start=begin)
@@ -121,7 +158,10 @@ def _move_first(
             raise ValueError(f"its header promises {count} vertices, it holds {len(values)}")
         new = _moved(typed(values, header.dtype), pose)
         texts = [map(str, new[name]) for name in new.dtype.names or ()]
-        rows, rest = "".join(" ".join(row) + "\n" for row in zip(*texts, strict=True)).encode(), data[end:].lstrip(b"\r\n")
+        rows, rest = (
+            "".join(" ".join(row) + "\n" for row in zip(*texts, strict=True)).encode(),
+            data[end:].lstrip(b"\r\n"),
+        )
     with atomic(target) as temporary:
         temporary.write_bytes(_with_doubles(data[:begin]) + rows + rest)
 
@@ -129,15 +169,23 @@ def _move_first(
 def _with_doubles(header: bytes) -> bytes:
     """The header of a file whose vertices come first, with doubles as their coordinates."""
     before, vertices, after = re.split(
-        rb"(?<=[\r\n])(element\s+vertex\s[^\0]*?)(?=[\r\n](?:element\s|end_header))", header, maxsplit=1
+        rb"(?<=[\r\n])(element\s+vertex\s[^\0]*?)(?=[\r\n](?:element\s|end_header))",
+        header,
+        maxsplit=1,
     )
-    return before + re.sub(rb"property\s+\w+\s+([xyz])(?=\s)", rb"property double \1", vertices + b"\n")[:-1] + after
+    return (
+        before
+        + re.sub(rb"property\s+\w+\s+([xyz])(?=\s)", rb"property double \1", vertices + b"\n")[:-1]
+        + after
+    )
 
 
 def _moved(old: Array, pose: Float[Array, "4 4"]) -> Array:
     """Vertices moved, their coordinates as doubles."""
     names = old.dtype.names or ()
-    new = np.empty(len(old), [(name, "f8" if name in ("x", "y", "z") else old.dtype[name]) for name in names])
+    new = np.empty(
+        len(old), [(name, "f8" if name in ("x", "y", "z") else old.dtype[name]) for name in names]
+    )
     for name in names:
         new[name] = old[name]
     points = np.stack([new[axis] for axis in "xyz"], 1)
@@ -145,7 +193,9 @@ def _moved(old: Array, pose: Float[Array, "4 4"]) -> Array:
         new[axis] = values
     unit = [each[0] for each in NORMALS]
     if set(unit) <= set(names):
-        turned = np.stack([np.asarray(old[axis], float) for axis in unit], 1) @ geometry.rotation(pose).T
+        turned = (
+            np.stack([np.asarray(old[axis], float) for axis in unit], 1) @ geometry.rotation(pose).T
+        )
         for axis, values in zip(unit, turned.T, strict=True):
             new[axis] = values
     return new
@@ -153,7 +203,9 @@ def _moved(old: Array, pose: Float[Array, "4 4"]) -> Array:
 
 @dataclass(frozen=True)
 class Element:
-    """One kind of rows in a file: a name, their number, and (name, type) per property, the type None for lists."""
+    """One kind of rows in a file: a name, their number, and (name, type) per property, the type
+    None for lists.
+    """
 
     name: str
     count: int
@@ -171,22 +223,28 @@ class Element:
 
 @dataclass(frozen=True)
 class Header:
-    """What a PLY promises. plyfile knows the format better, but reads ASCII through Python objects, and the elements behind the
-    vertices as well: seconds for a scan of 40,000 points with its faces, which `numbers.table` reads in 13 ms."""
+    """What a PLY promises. plyfile knows the format better, but reads ASCII through Python objects,
+    and the elements behind the vertices as well: seconds for a scan of 40,000 points with its
+    faces, which `numbers.table` reads in 13 ms.
+    """
 
     order: str  # "<", ">" or "" for ASCII
     elements: tuple[Element, ...]
 
     @classmethod
     def read(cls, file: BinaryIO) -> "Header":
-        """Reads up to the first byte behind the header, and refuses promises that the file is too small to keep."""
+        """Reads up to the first byte behind the header, and refuses promises that the file is too
+        small to keep.
+        """
         size = os.fstat(file.fileno()).st_size
         lines = [line.split() for line in _header_lines(file)]
         order: str | None = None
         elements: list[Element] = []
         for words in lines:
             if words[:1] == ["format"]:
-                order = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}.get(" ".join(words[1:2]))
+                order = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}.get(
+                    " ".join(words[1:2])
+                )
             elif words[:1] == ["element"] and len(words) == 3:
                 elements.append(Element(words[1], int(words[2]), ()))
             elif words[:1] == ["property"] and elements and len(words) in (3, 5):
@@ -196,14 +254,23 @@ class Header:
             elif words[:1] not in (["comment"], ["obj_info"], ["ply"], ["end_header"], []):
                 raise ValueError(f"its header has the line {' '.join(words)[:60]!r}")
         if order is None:
-            raise ValueError("its header does not say ascii, binary_little_endian or binary_big_endian")
+            raise ValueError(
+                "its header does not say ascii, binary_little_endian or binary_big_endian"
+            )
         if "vertex" not in [element.name for element in elements]:
             raise ValueError("it has no vertices")
         header = cls(order, tuple(elements))
         for element in elements:
             row = element.least if order else 2 * len(element.properties)
-            if element.count < 0 or (element.count and not row) or element.count * row > size - file.tell() + 1:
-                raise ValueError(f"its header promises {element.count} rows of {element.name}, and it is {size} bytes long")
+            if (
+                element.count < 0
+                or (element.count and not row)
+                or element.count * row > size - file.tell() + 1
+            ):
+                raise ValueError(
+                    f"its header promises {element.count} rows of {element.name}, and it is {size}"
+                    " bytes long"
+                )
         return header
 
     @property
@@ -217,12 +284,16 @@ class Header:
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype([(name, f"{self.order or '='}{kind}") for name, kind in self.vertices.properties])
+        return np.dtype(
+            [(name, f"{self.order or '='}{kind}") for name, kind in self.vertices.properties]
+        )
 
     @property
     def plain(self) -> bool:
         """Whether the vertices are a table whose beginning is known without reading lists."""
-        return self.vertices.scalar and (not self.before if not self.order else all(each.scalar for each in self.before))
+        return self.vertices.scalar and (
+            not self.before if not self.order else all(each.scalar for each in self.before)
+        )
 
 
 def _header_lines(file: BinaryIO) -> Iterator[str]:
@@ -296,5 +367,6 @@ def _by_plyfile(path: str | os.PathLike[str], header: Header) -> PlyData:
 
 
 def _scan(vertices: Array, path: str | os.PathLike[str]) -> Scan:
-    names = [name for name in vertices.dtype.names or () if vertices.dtype[name].kind != "O"]  # lists are not per-point numbers
+    # lists are not per-point numbers
+    names = [name for name in vertices.dtype.names or () if vertices.dtype[name].kind != "O"]
     return of_columns({name: vertices[name] for name in names}, name=Path(path).stem)

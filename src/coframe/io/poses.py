@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Pose files: our own `coframe-poses/1`, and those of other programs.
 
-A pose carries its cloud into the common frame, x = R v + t, whatever a format keeps. All numbers are written with every digit;
-formats with quaternions give a rotation back to about 1e-16.
+A pose carries its cloud into the common frame, x = R v + t, whatever a format keeps. All numbers
+are written with every digit; formats with quaternions give a rotation back to about 1e-16.
 """
 
 import json
@@ -19,12 +19,12 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import InputError
+from coframe.errors import InputError
 from coframe.io import e57
 from coframe.io.files import atomic, file_names
-from coframe.io.table import table
 from coframe.io.scan import Scan, in_space, is_motion
+from coframe.io.table import table
+from coframe.types import Array
 
 FORMAT = "coframe-poses/1"
 FORMATS = {  # what `export` writes: the suffix of each
@@ -50,13 +50,18 @@ def write(
     details: Sequence[Mapping[str, Any]] | None = None,
     **header: Any,
 ) -> None:
-    """Names and poses in user coordinates with full digits; `details` adds keys per cloud, `header` keys for the whole."""
+    """Names and poses in user coordinates with full digits; `details` adds keys per cloud, `header`
+    keys for the whole.
+    """
     clouds = [
         {"name": name, "pose": pose.tolist(), **(details[j] if details else {})}
         for j, (name, pose) in enumerate(zip(names, poses, strict=True))
     ]
     with atomic(path) as temporary:
-        temporary.write_text(json.dumps({"format": FORMAT, "clouds": clouds, **header}, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps({"format": FORMAT, "clouds": clouds, **header}, indent=1) + "\n",
+            encoding="utf-8",
+        )
 
 
 def export(
@@ -69,8 +74,9 @@ def export(
 ) -> Path:
     """The poses in the format of another program, one of `FORMATS`; returns what was written.
 
-    files: the clouds' files, for formats that refer to them (aln, mlp, conf); default: the names. `matrix` makes a folder with
-    one file per cloud, because CloudCompare takes one matrix at a time. Poses of the plane become poses of space.
+    files: the clouds' files, for formats that refer to them (aln, mlp, conf); default: the names.
+    `matrix` makes a folder with one file per cloud, because CloudCompare takes one matrix at a
+    time. Poses of the plane become poses of space.
     """
     if form not in FORMATS:
         raise InputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
@@ -85,21 +91,26 @@ def export(
             _write_text(path / name, _rows(T))
     elif form == "e57":
         one = np.zeros((1, 3))
-        e57.write_scans(path, [Scan(one, pose=T, name=name) for name, T in zip(names, in_3d, strict=True)])
+        e57.write_scans(
+            path, [Scan(one, pose=T, name=name) for name, T in zip(names, in_3d, strict=True)]
+        )
     else:
         _write_text(path, WRITERS[form](names, files or names, in_3d))
     return path
 
 
 def read(path: str | os.PathLike[str]) -> Poses:
-    """The poses by name, from a file in any of the formats, or from a folder of 4x4 matrices. Its content tells which it is.
+    """The poses by name, from a file in any of the formats, or from a folder of 4x4 matrices. Its
+    content tells which it is.
 
     Formats without names (KITTI, a list of matrices) number their poses from 0.
     """
     path = Path(path)
     try:
         if path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.suffix.lower() in (".txt", ".mat", ".pose"))
+            files = sorted(
+                file for file in path.iterdir() if file.suffix.lower() in (".txt", ".mat", ".pose")
+            )
             poses = {file.stem: next(iter(read(file).values())) for file in files}
         else:
             poses = _read_file(path)
@@ -107,20 +118,24 @@ def read(path: str | os.PathLike[str]) -> Poses:
             raise ValueError("it has no poses")
         return {str(name): _checked(pose) for name, pose in poses.items()}
     except OSError as error:
-        raise InputError(f"{path}: expected a file with poses, found nothing that can be read ({error.strerror})") from None
+        raise InputError(
+            f"{path}: expected a file with poses, found nothing that can be read ({error.strerror})"
+        ) from None
     except BAD as error:
         if isinstance(error, InputError):
             raise
         known = f"{FORMAT} or {', '.join(name for name in FORMATS if name != 'json')}"
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path}: expected poses as {known}, found something else ({reason})") from None
+        raise InputError(
+            f"{path}: expected poses as {known}, found something else ({reason})"
+        ) from None
 
 
 def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
     """The poses of these clouds, in their order.
 
-    A cloud's pose is the one of its name, or of the same file name with another folder or suffix. A file that only numbers its
-    poses must have one for each cloud, and they are taken in order.
+    A cloud's pose is the one of its name, or of the same file name with another folder or suffix. A
+    file that only numbers its poses must have one for each cloud, and they are taken in order.
     """
     known = read(path)
     if list(known) == [str(j) for j in range(len(names))] and not set(names) & set(known):
@@ -140,12 +155,26 @@ def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Float[Array,
     return np.array(chosen)
 
 
-BAD = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ElementTree.ParseError)
+BAD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    ElementTree.ParseError,
+)
 
 
 def _short(name: str) -> str:
     last = PurePath(name.replace("\\", "/")).name
-    return re.sub(r"\.(ply|pcd|las|laz|e57|pts|xyz|txt|csv|asc|npy|bin|obj|stl|off|png)$", "", last, flags=re.IGNORECASE)
+    return re.sub(
+        r"\.(ply|pcd|las|laz|e57|pts|xyz|txt|csv|asc|npy|bin|obj|stl|off|png)$",
+        "",
+        last,
+        flags=re.IGNORECASE,
+    )
 
 
 def _checked(pose: Array) -> Float[Array, "D1 D1"]:
@@ -179,7 +208,10 @@ def _read_file(path: Path) -> Poses:
 def _of_json(content: Any) -> Poses:
     if content.get("class_name") == "PoseGraph":
         nodes = content["nodes"] or []
-        return {str(node.get("name", j)): np.array(node["pose"], float).reshape(4, 4).T for j, node in enumerate(nodes)}
+        return {
+            str(node.get("name", j)): np.array(node["pose"], float).reshape(4, 4).T
+            for j, node in enumerate(nodes)
+        }
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}")
     return {str(cloud["name"]): np.array(cloud["pose"], float) for cloud in content["clouds"]}
@@ -191,12 +223,16 @@ def _of_mlp(text: str) -> Poses:
     poses = {}
     for mesh in ElementTree.fromstring(text).iter("MLMesh"):
         matrix = mesh.findtext("MLMatrix44") or ""
-        poses[mesh.get("label") or mesh.get("filename") or ""] = np.array(matrix.split(), float).reshape(4, 4)
+        poses[mesh.get("label") or mesh.get("filename") or ""] = np.array(
+            matrix.split(), float
+        ).reshape(4, 4)
     return poses
 
 
 def _of_aln(text: str) -> Poses:
-    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")
+    ]
     count, poses = int(lines[0]), {}
     for j in range(count):
         name, *rows = lines[1 + 5 * j : 6 + 5 * j]
@@ -207,7 +243,10 @@ def _of_aln(text: str) -> Poses:
 def _of_conf(text: str) -> Poses:
     """Stanford's quaternions turn the frame, not the points."""
     rows = [line.split() for line in text.split("\n") if line.startswith("bmesh")]
-    return {row[1]: geometry.inverse(_of_quaternion(np.zeros(3), row[5:9])) + _shift(row[2:5]) for row in rows}
+    return {
+        row[1]: geometry.inverse(_of_quaternion(np.zeros(3), row[5:9])) + _shift(row[2:5])
+        for row in rows
+    }
 
 
 def _shift(words: Sequence[str]) -> Float[Array, "4 4"]:
@@ -224,7 +263,9 @@ def _of_quaternion(translation: Array, quaternion: Sequence[str] | Array) -> Flo
 
 
 def _of_table(text: str, stem: str) -> Poses:
-    """Rows of 8 numbers are TUM's, of 12 KITTI's, of 16 whole matrices; of 4 (or 3), matrices one below the other."""
+    """Rows of 8 numbers are TUM's, of 12 KITTI's, of 16 whole matrices; of 4 (or 3), matrices one
+    below the other.
+    """
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     rows = [line for line in lines if line[0] not in "#%"]
     if not rows:
@@ -234,9 +275,13 @@ def _of_table(text: str, stem: str) -> Poses:
     values, _ = table("\n".join(rows).encode(), C)
     if C == 8:
         names = _tum_names(lines, [row[0] for row in fields])
-        return {name: _of_quaternion(row[1:4], row[4:]) for name, row in zip(names, values, strict=True)}
+        return {
+            name: _of_quaternion(row[1:4], row[4:]) for name, row in zip(names, values, strict=True)
+        }
     if C == 12:
-        matrices = np.concatenate([values.reshape(-1, 3, 4), np.tile([[[0.0, 0, 0, 1]]], (len(values), 1, 1))], 1)
+        matrices = np.concatenate(
+            [values.reshape(-1, 3, 4), np.tile([[[0.0, 0, 0, 1]]], (len(values), 1, 1))], 1
+        )
     elif C in (3, 4, 16):
         D1 = 4 if C == 16 else C
         matrices = values.reshape(-1, D1, D1)
@@ -249,7 +294,11 @@ def _of_table(text: str, stem: str) -> Poses:
 
 def _tum_names(lines: Sequence[str], stamps: Sequence[str]) -> list[str]:
     """Time stamps, or the names that our own files have in a comment above each row."""
-    named = [above[2:] for above, line in pairwise(lines) if above.startswith("# ") and line[0] not in "#%"]
+    named = [
+        above[2:]
+        for above, line in pairwise(lines)
+        if above.startswith("# ") and line[0] not in "#%"
+    ]
     names = named if len(named) == len(stamps) > 1 else list(stamps)
     return names if len(set(names)) == len(names) else [str(j) for j in range(len(names))]
 
@@ -268,11 +317,18 @@ def _rows(T: Float[Array, "4 4"]) -> str:
 
 
 def _plain(names: Sequence[str], *, spaces: bool) -> None:
-    """Names become part of a text file here: they must not break its lines, nor, in some formats, its words."""
+    """Names become part of a text file here: they must not break its lines, nor, in some formats,
+    its words.
+    """
     for name in names:
-        if not name.strip() or not name.isprintable() or (not spaces and any(c.isspace() for c in name)):
+        if (
+            not name.strip()
+            or not name.isprintable()
+            or (not spaces and any(c.isspace() for c in name))
+        ):
             raise InputError(
-                f"names: expected names {'on one line' if spaces else 'without white space'} in this format, found {name!r}"
+                f"names: expected names {'on one line' if spaces else 'without white space'} in"
+                f" this format, found {name!r}"
             )
 
 
@@ -302,16 +358,24 @@ def _as_mlp(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
 def _as_conf(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
     _plain(files, spaces=False)
     turned = [_quaternion(geometry.inverse(T)) for T in poses]
-    return "".join(f"bmesh {f} {_numbers(T[:3, 3])} {_numbers(q)}\n" for f, T, q in zip(files, poses, turned, strict=True))
+    return "".join(
+        f"bmesh {f} {_numbers(T[:3, 3])} {_numbers(q)}\n"
+        for f, T, q in zip(files, poses, turned, strict=True)
+    )
 
 
 def _as_tum(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
-    """Names that are time stamps stay; others become comments above their row, and the stamps count."""
+    """Names that are time stamps stay; others become comments above their row, and the stamps
+    count.
+    """
     stamps = all(re.fullmatch(r"\d+(\.\d+)?", name) for name in names)
     if not stamps:
         _plain(names, spaces=True)
     heads = [name if stamps else f"# {name}\n{j}" for j, name in enumerate(names)]
-    return "".join(f"{h} {_numbers(T[:3, 3])} {_numbers(_quaternion(T))}\n" for h, T in zip(heads, poses, strict=True))
+    return "".join(
+        f"{h} {_numbers(T[:3, 3])} {_numbers(_quaternion(T))}\n"
+        for h, T in zip(heads, poses, strict=True)
+    )
 
 
 def _as_kitti(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
@@ -319,7 +383,10 @@ def _as_kitti(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
 
 
 def _as_open3d(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
-    """Matrices by columns. Open3D passes over the names, and warns of a graph without edges: each pose is tied to the next."""
+    """Matrices by columns.
+
+    Open3D passes over the names, and warns of a graph without edges: each pose is tied to the next.
+    """
     version = {"version_major": 1, "version_minor": 0}
     nodes = [
         {"class_name": "PoseGraphNode", "name": name, "pose": T.T.ravel().tolist(), **version}
@@ -338,7 +405,10 @@ def _as_open3d(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
         }
         for j, (source, target) in enumerate(pairwise(poses))
     ]
-    return json.dumps({"class_name": "PoseGraph", "edges": edges, "nodes": nodes, **version}, indent=1) + "\n"
+    return (
+        json.dumps({"class_name": "PoseGraph", "edges": edges, "nodes": nodes, **version}, indent=1)
+        + "\n"
+    )
 
 
 WRITERS: dict[str, Callable[[Sequence[str], Sequence[str], Array], str]] = {

@@ -8,11 +8,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from coframe import geometry
+from coframe.errors import LARGEST_NUMBER
 from coframe.types import Array
-from coframe.input.checks import LARGEST_NUMBER
 
 # The names that programs give to columns, in lower case; the first is the one we write.
-COORDINATES = (("x", "points:0", "cartesianx"), ("y", "points:1", "cartesiany"), ("z", "points:2", "cartesianz"))
+COORDINATES = (
+    ("x", "points:0", "cartesianx"),
+    ("y", "points:1", "cartesiany"),
+    ("z", "points:2", "cartesianz"),
+)
 NORMALS = (
     ("nx", "normal_x", "normalx", "normals:0"),
     ("ny", "normal_y", "normaly", "normals:1"),
@@ -36,8 +40,10 @@ class Scan:
     colours: UInt8[Array, "N 3"] | None = None  # red, green, blue
     normals: Float[Array, "N 3"] | None = None
     intensity: Shaped[Array, " N"] | None = None  # in the file's unit
-    columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)  # whatever else the file says of its points
-    pose: Float[Array, "4 4"] | None = None  # carries the scan into the file's common frame, where the file knows it
+    # whatever else the file says of its points
+    columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)
+    # carries the scan into the file's common frame, where the file knows it
+    pose: Float[Array, "4 4"] | None = None
     name: str = ""
 
     def __len__(self) -> int:
@@ -55,7 +61,9 @@ class Scan:
         )
 
     def measured(self) -> "Scan":
-        """Without the rows whose coordinates are all NaN: the mark of scanners for a ray that met nothing."""
+        """Without the rows whose coordinates are all NaN: the mark of scanners for a ray that met
+        nothing.
+        """
         missing = np.isnan(self.points).all(1)
         return self[~missing] if missing.any() else self
 
@@ -74,13 +82,27 @@ class Scan:
         """All columns but the coordinates, by the names we write."""
         found: dict[str, Array] = {}
         if self.normals is not None:
-            found |= {names[0]: column for names, column in zip(NORMALS, self.normals.T, strict=True)}
+            found |= {
+                names[0]: column for names, column in zip(NORMALS, self.normals.T, strict=True)
+            }
         if self.colours is not None:
-            found |= {names[0]: column for names, column in zip(COLOURS, self.colours.T, strict=True)}
+            found |= {
+                names[0]: column for names, column in zip(COLOURS, self.colours.T, strict=True)
+            }
         if self.intensity is not None:
             found[INTENSITY[0]] = self.intensity
         return found | {
-            name: column for name, column in self.columns.items() if name not in found and name not in ("x", "y", "z")
+            name: column
+            for name, column in self.columns.items()
+            if name not in found and name not in ("x", "y", "z")
+        }
+
+    def numeric_attributes(self) -> dict[str, Shaped[Array, " N"]]:
+        """The attributes that are numbers: what a result keeps of a scan beside its points."""
+        return {
+            name: column
+            for name, column in self.attributes().items()
+            if column.dtype.kind in "fiub"
         }
 
 
@@ -94,16 +116,25 @@ def in_space(pose: Float[Array, "D1 D1"]) -> Float[Array, "4 4"]:
 
 def is_motion(pose: Shaped[Array, "..."]) -> bool:
     """Whether a matrix is a rotation and a translation, to the digits that files have."""
-    if pose.shape not in ((3, 3), (4, 4)) or not (np.abs(pose) <= LARGEST_NUMBER).all():  # false for NaN
+    # false for NaN
+    if pose.shape not in ((3, 3), (4, 4)) or not (np.abs(pose) <= LARGEST_NUMBER).all():
         return False
     D = len(pose) - 1
     R = pose[:D, :D]
-    near = bool((np.abs(R) < 2).all() and np.abs(R @ R.T - np.eye(D)).max() <= RIGID and np.linalg.det(R) > 0)
+    near = bool(
+        (np.abs(R) < 2).all()
+        and np.abs(R @ R.T - np.eye(D)).max() <= RIGID
+        and np.linalg.det(R) > 0
+    )
     return near and bool(np.array_equal(pose[D], np.eye(D + 1)[D]))
 
 
-def of_columns(columns: Mapping[str, Shaped[Array, " N"]], *, name: str = "", pose: Array | None = None) -> Scan:
-    """A scan from named columns: x, y and perhaps z; normals, colours and intensity where their names are known."""
+def of_columns(
+    columns: Mapping[str, Shaped[Array, " N"]], *, name: str = "", pose: Array | None = None
+) -> Scan:
+    """A scan from named columns: x, y and perhaps z; normals, colours and intensity where their
+    names are known.
+    """
     left = dict(columns)
     axes = [_take(left, names) for names in COORDINATES]
     if axes[0] is None or axes[1] is None:
@@ -181,5 +212,7 @@ def joined(scans: Sequence[Scan]) -> Scan:
         colours=together([scan.colours for scan in scans]),
         normals=together([scan.normals for scan in scans]),
         intensity=together([scan.intensity for scan in scans]),
-        columns={name: np.concatenate([scan.columns[name] for scan in scans]) for name in first.columns},
+        columns={
+            name: np.concatenate([scan.columns[name] for scan in scans]) for name in first.columns
+        },
     )

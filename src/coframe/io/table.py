@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Tables of numbers in text, read fast and to the last bit.
 
-NumPy reads about 20 MB/s of such text. The loop here, compiled by Numba, reads a number as an integer of up to 19 digits times
-a power of ten. The product is exact in one operation for short numbers; for longer ones it is formed in twice the precision,
-which settles the rounding of all but one in 10^13 of them. What is left (that one, more digits, tiny and huge numbers, `nan`)
-is handed to Python's own `float`.
+NumPy reads about 20 MB/s of such text. The loop here, compiled by Numba, reads a number as an
+integer of up to 19 digits times a power of ten. The product is exact in one operation for short
+numbers; for longer ones it is formed in twice the precision, which settles the rounding of all but
+one in 10^13 of them. What is left (that one, more digits, tiny and huge numbers, `nan`) is handed
+to Python's own `float`.
 """
 
 from fractions import Fraction
@@ -18,7 +19,9 @@ from coframe.types import Array
 
 EXPONENTS = 250  # powers of ten whose second half is still a normal number
 SLOW = 1 << 14  # tokens kept for Python before the loop pauses
-SPACE, TAB, LINE_FEED, RETURN, COMMA, SEMICOLON, HASH, PERCENT, SLASH = (ord(character) for character in " \t\n\r,;#%/")
+SPACE, TAB, LINE_FEED, RETURN, COMMA, SEMICOLON, HASH, PERCENT, SLASH = (
+    ord(character) for character in " \t\n\r,;#%/"
+)
 POWERS = np.array(
     [
         (float(Fraction(10) ** e), float(Fraction(10) ** e - Fraction(float(Fraction(10) ** e))))
@@ -28,28 +31,47 @@ POWERS = np.array(
 
 
 def table(
-    text: bytes | memoryview, columns: int, *, decimal: str = ".", rows: int | None = None, start: int = 0, line: int = 1
+    text: bytes | memoryview,
+    columns: int,
+    *,
+    decimal: str = ".",
+    rows: int | None = None,
+    start: int = 0,
+    line: int = 1,
 ) -> tuple[Float[Array, "N C"], int]:
-    """The rows of numbers from byte `start` on, at most `rows` of them, and the position behind the last.
+    """The rows of numbers from byte `start` on, at most `rows` of them, and the position behind the
+    last.
 
-    Fields are apart by white space, commas or semicolons; an empty field is NaN; blank lines and those that start with #, %
-    or // are skipped. Every other line has `columns` numbers, else a ValueError names it; `line` is the first line's number.
+    Fields are apart by white space, commas or semicolons; an empty field is NaN; blank lines and
+    those that start with #, % or // are skipped. Every other line has `columns` numbers, else a
+    ValueError names it; `line` is the first line's number.
     """
     letters: UInt8[Array, " B"] = np.frombuffer(text, np.uint8)
-    ends = int(np.count_nonzero(letters[start:] == LINE_FEED) + np.count_nonzero(letters[start:] == RETURN)) + 1
-    possible = min(ends, (len(letters) - start + 1) // columns + 1)  # a field takes at least one byte
+    ends = (
+        int(
+            np.count_nonzero(letters[start:] == LINE_FEED)
+            + np.count_nonzero(letters[start:] == RETURN)
+        )
+        + 1
+    )
+    # a field takes at least one byte
+    possible = min(ends, (len(letters) - start + 1) // columns + 1)
     values = np.empty((possible if rows is None else min(rows, possible), columns))
     slow = np.empty((max(SLOW, columns), 3), np.int64)
     done, position = 0, start
     while True:
-        count, position, delayed, found = _read(letters, position, ord(decimal), values[done:], slow)
+        count, position, delayed, found = _read(
+            letters, position, ord(decimal), values[done:], slow
+        )
         for index, begin, end in slow[:delayed]:
             token = bytes(letters[begin:end])
             try:
                 values[done:].reshape(-1)[index] = _number(token, decimal)
             except ValueError:
                 where = line + _lines(letters[:begin])
-                raise ValueError(f"line {where}: expected a number, found {token[:40].decode('latin-1')!r}") from None
+                raise ValueError(
+                    f"line {where}: expected a number, found {token[:40].decode('latin-1')!r}"
+                ) from None
         done += count
         if found >= 0:
             where = line + _lines(letters[:position])
@@ -72,7 +94,10 @@ def _lines(letters: UInt8[Array, " B"]) -> int:
 @njit(cache=True, nogil=True)
 @no_type_check
 def _read(text, i, decimal, table, slow):
-    """Fill the table. Returns the rows read, where it stopped, the tokens in `slow`, and -1 or a wrong row's length."""
+    """Fill the table.
+
+    Returns the rows read, where it stopped, the tokens in `slow`, and -1 or a wrong row's length.
+    """
     capacity, columns = table.shape
     end, row, delayed = len(text), 0, 0
     while row < capacity:
@@ -80,7 +105,11 @@ def _read(text, i, decimal, table, slow):
             i += 1
         if i >= end:
             break
-        if text[i] == HASH or text[i] == PERCENT or (text[i] == SLASH and i + 1 < end and text[i + 1] == SLASH):
+        if (
+            text[i] == HASH
+            or text[i] == PERCENT
+            or (text[i] == SLASH and i + 1 < end and text[i + 1] == SLASH)
+        ):
             while i < end and text[i] != LINE_FEED and text[i] != RETURN:
                 i += 1
             continue
@@ -104,7 +133,11 @@ def _read(text, i, decimal, table, slow):
                 if column < columns:
                     table[row, column] = value
                     if not settled:
-                        slow[delayed, 0], slow[delayed, 1], slow[delayed, 2] = row * columns + column, first, i
+                        slow[delayed, 0], slow[delayed, 1], slow[delayed, 2] = (
+                            row * columns + column,
+                            first,
+                            i,
+                        )
                         delayed += 1
                 column += 1
                 empty = False
@@ -177,7 +210,8 @@ def _product(digits, exponent):
     """digits * 10^exponent to the nearest double, and whether it is certain to be the nearest."""
     if digits == 0:
         return 0.0, True
-    if digits < np.uint64(1 << 53) and -22 <= exponent <= 22:  # both factors are exact, so one rounding is the right one
+    # both factors are exact, so one rounding is the right one
+    if digits < np.uint64(1 << 53) and -22 <= exponent <= 22:
         power = POWERS[EXPONENTS + abs(exponent), 0]
         return (float(digits) * power if exponent >= 0 else float(digits) / power), True
     if exponent < -EXPONENTS or exponent > EXPONENTS:

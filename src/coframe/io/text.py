@@ -11,15 +11,17 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float
 
-from coframe.types import Array
 from coframe.io.files import atomic
-from coframe.io.table import table
 from coframe.io.scan import Scan, joined, of_columns
+from coframe.io.table import table
+from coframe.types import Array
 
 PIECE = 1 << 24  # bytes of text read at a time
 MOST_COLUMNS = 1000
 LONGEST_LINE = 1 << 20  # bytes; what has no line end within this is not a table
-NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+NUMBER = re.compile(
+    r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE
+)
 XYZ = ("x", "y", "z")
 RGB = ("red", "green", "blue")
 UNIT = ("nx", "ny", "nz")
@@ -49,7 +51,8 @@ def blocks(path: str | os.PathLike[str], rows: int | None = None) -> Iterator[Sc
                 if not columns:
                     line += piece.count(b"\n")
                     continue
-                if names is None and path.suffix.lower() == ".pts" and columns == 1:  # the number of points comes first
+                # the number of points comes first
+                if names is None and path.suffix.lower() == ".pts" and columns == 1:
                     start, _, fields, decimal = _head(piece, start + len(_line(piece, start)))
                     columns = len(fields)
             values, _ = table(piece, columns, decimal=decimal, start=start, line=line)
@@ -62,7 +65,9 @@ def blocks(path: str | os.PathLike[str], rows: int | None = None) -> Iterator[Sc
 
 
 def read_pts(path: str | os.PathLike[str]) -> list[Scan]:
-    """Every scan of a PTS file: a line with their number, then the points; some files hold several in a row."""
+    """Every scan of a PTS file: a line with their number, then the points; some files hold several
+    in a row.
+    """
     path = Path(path)
     text = path.read_bytes()
     position, scans = 0, []
@@ -74,7 +79,9 @@ def read_pts(path: str | os.PathLike[str]) -> list[Scan]:
             promised = int(fields[0])
             position, _, fields, decimal = _head(text, position + len(_line(text, position)))
             names = PTS.get(len(fields))
-            values, position = table(text, max(len(fields), 1), decimal=decimal, start=position, rows=promised)
+            values, position = table(
+                text, max(len(fields), 1), decimal=decimal, start=position, rows=promised
+            )
             if len(values) != promised:
                 raise ValueError(f"it promises {promised} points, it holds {len(values)}")
         else:
@@ -88,17 +95,24 @@ def read_pts(path: str | os.PathLike[str]) -> list[Scan]:
 
 
 def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
-    """Columns with a header line; commas between them in .csv, spaces elsewhere. Coordinates keep every digit."""
+    """Columns with a header line; commas between them in .csv, spaces elsewhere.
+
+    Coordinates keep every digit.
+    """
     path = Path(path)
     comma = path.suffix.lower() == ".csv"
     columns = dict(zip(XYZ, scan.points.T, strict=False)) | {
-        re.sub(r"[\s,;#/]+", "_", name) or "_": column for name, column in scan.attributes().items() if column.ndim == 1
+        re.sub(r"[\s,;#/]+", "_", name) or "_": column
+        for name, column in scan.attributes().items()
+        if column.ndim == 1
     }
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(("" if comma else "# ") + ("," if comma else " ").join(columns) + "\n")
         separator = "," if comma else " "
         for begin in range(0, len(scan), 100_000):
-            texts = [map(repr, column[begin : begin + 100_000].tolist()) for column in columns.values()]
+            texts = [
+                map(repr, column[begin : begin + 100_000].tolist()) for column in columns.values()
+            ]
             file.writelines(separator.join(row) + "\n" for row in zip(*texts, strict=True))
 
 
@@ -124,9 +138,11 @@ def _line(text: bytes, start: int) -> bytes:
 
 
 def _head(text: bytes, start: int = 0) -> tuple[int, tuple[str, ...] | None, list[str], str]:
-    """Where the numbers begin, the names of their columns if a header has them, the first row's fields, and the decimal mark.
+    """Where the numbers begin, the names of their columns if a header has them, the first row's
+    fields, and the decimal mark.
 
-    A header is the last line before the numbers that has as many words as they have columns; # or // may stand before it.
+    A header is the last line before the numbers that has as many words as they have columns; # or
+    // may stand before it.
     """
     header = ""
     if start == 0 and text.startswith(b"\xef\xbb\xbf"):
@@ -137,11 +153,18 @@ def _head(text: bytes, start: int = 0) -> tuple[int, tuple[str, ...] | None, lis
             raise ValueError("it is not text")
         words = line.decode("utf-8", "replace").strip()
         if words and NUMBER.fullmatch(re.split(r"[\s,;]+", words, maxsplit=1)[0]):
-            decimal = "," if ";" in words and re.search(r"\d,\d", words) and "." not in words else "."
+            decimal = (
+                "," if ";" in words and re.search(r"\d,\d", words) and "." not in words else "."
+            )
             fields = _fields(words, decimal)
             names = _fields(re.sub(r"^(#|//|%)+\s*", "", header), decimal)
             named = {"x", "points:0"} & {name.lower() for name in names}
-            return start, tuple(names) if len(names) == len(fields) == len(set(names)) and named else None, fields, decimal
+            return (
+                start,
+                tuple(names) if len(names) == len(fields) == len(set(names)) and named else None,
+                fields,
+                decimal,
+            )
         if words[:1] in ",;" and words:  # an empty first field
             return start, None, _fields(words, "."), "."
         header = words or header
@@ -158,12 +181,18 @@ def _fields(line: str, decimal: str) -> list[str]:
         fields = [word.strip('"') for word in line.split()]
     if len(fields) > 1 and not fields[-1].strip():
         fields = fields[:-1]  # a separator ends the line
-    single = [part for field in fields for part in (field.split() if NUMBER.match(field.strip()) else [field.strip()])]
+    single = [
+        part
+        for field in fields
+        for part in (field.split() if NUMBER.match(field.strip()) else [field.strip()])
+    ]
     return single or [""]
 
 
 def _guess(values: Float[Array, "N C"], suffix: str) -> tuple[str, ...]:
-    """Names for columns without a header: x y z, then what bytes (colours) and unit vectors (normals) can only be."""
+    """Names for columns without a header: x y z, then what bytes (colours) and unit vectors
+    (normals) can only be.
+    """
     C = values.shape[1]
     if len(BY_SUFFIX.get(suffix, ())) == C:
         return BY_SUFFIX[suffix]
@@ -192,7 +221,9 @@ def _guess(values: Float[Array, "N C"], suffix: str) -> tuple[str, ...]:
 def _are_bytes(values: Float[Array, "N c"]) -> bool:
     if values.shape[1] != 3 or not len(values):
         return False
-    return bool(((values >= 0) & (values <= 255) & (values == np.rint(values))).all() and values.max() > 1)
+    return bool(
+        ((values >= 0) & (values <= 255) & (values == np.rint(values))).all() and values.max() > 1
+    )
 
 
 def _are_units(values: Float[Array, "N c"]) -> bool:

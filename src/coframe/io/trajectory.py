@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The path of a sensor: TUM and KITTI files, interpolation, and the errors of Sturm et al. (IROS 2012).
+"""The path of a sensor: TUM and KITTI files, interpolation, and the errors of Sturm et al. (IROS
+2012).
 
 Pose i carries what the sensor saw at time i into the common frame: x = R v + t.
 """
@@ -11,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.spatial.transform import Rotation, Slerp
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import LARGEST_NUMBER, InputError
+from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.io.files import atomic
-
-TOLERANCE = 0.02  # s: time stamps further apart than this do not belong together (Sturm et al.)
+from coframe.types import Array
 
 
 @dataclass(frozen=True)
@@ -35,18 +34,27 @@ class Trajectory:
     @property
     def length(self) -> float:
         """The way travelled, in the units of the poses."""
-        return float(np.linalg.norm(np.diff(geometry.translation(self.poses), axis=0), axis=1).sum())
+        return float(
+            np.linalg.norm(np.diff(geometry.translation(self.poses), axis=0), axis=1).sum()
+        )
 
     def at(self, times: Float[Array, " T"]) -> Float[Array, "T 4 4"]:
         """Poses in between: translations on straight lines, rotations at constant speed."""
         if len(self) < 2:
-            raise InputError(f"trajectory: expected at least two poses to interpolate, found {len(self)}")
+            raise InputError(
+                f"trajectory: expected at least two poses to interpolate, found {len(self)}"
+            )
         outside = (times < self.times[0]) | (times > self.times[-1])
         if outside.any():
             span = f"{self.times[0]:.6f} to {self.times[-1]:.6f}"
             raise InputError(f"times: expected times from {span}, found {times[outside][0]:.6f}")
-        turns = Slerp(self.times, Rotation.from_matrix(geometry.rotation(self.poses)))(times).as_matrix()
-        places = [np.interp(times, self.times, coordinate) for coordinate in geometry.translation(self.poses).T]
+        turns = Slerp(self.times, Rotation.from_matrix(geometry.rotation(self.poses)))(
+            times
+        ).as_matrix()
+        places = [
+            np.interp(times, self.times, coordinate)
+            for coordinate in geometry.translation(self.poses).T
+        ]
         return geometry.pose(turns, np.stack(places, 1))
 
     def moved(self, motion: Float[Array, "4 4"]) -> "Trajectory":
@@ -54,41 +62,28 @@ class Trajectory:
         return Trajectory(self.times, motion @ self.poses)
 
 
-@dataclass(frozen=True)
-class Errors:
-    """An error per pose (or per pair of poses), and what one says of many."""
-
-    values: Float[Array, " n"]
-
-    @property
-    def rmse(self) -> float:
-        return float(np.sqrt((self.values**2).mean()))
-
-    @property
-    def mean(self) -> float:
-        return float(self.values.mean())
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.values))
-
-    @property
-    def largest(self) -> float:
-        return float(self.values.max())
-
-
 def read_tum(path: str | os.PathLike[str]) -> Trajectory:
-    """A trajectory in the format of TUM RGB-D: `time tx ty tz qx qy qz qw` a line, # before comments."""
+    """A trajectory in the format of TUM RGB-D:
+
+    `time tx ty tz qx qy qz qw` a line, # before comments.
+    """
     table = _table(path, 8, "time tx ty tz qx qy qz qw")
     if (np.linalg.norm(table[:, 4:], axis=1) < 1e-6).any():
         raise InputError(f"{path}: expected quaternions, found one of length 0")
     if len(table) > 1 and not (np.diff(table[:, 0]) > 0).all():
         later = int(np.argmin(np.diff(table[:, 0]) > 0)) + 1
-        raise InputError(f"{path}: expected rising times, found {table[later, 0]:.6f} after {table[later - 1, 0]:.6f}")
-    return Trajectory(table[:, 0], geometry.pose(Rotation.from_quat(table[:, 4:]).as_matrix(), table[:, 1:4]))
+        raise InputError(
+            f"{path}: expected rising times, found {table[later, 0]:.6f} after"
+            f" {table[later - 1, 0]:.6f}"
+        )
+    return Trajectory(
+        table[:, 0], geometry.pose(Rotation.from_quat(table[:, 4:]).as_matrix(), table[:, 1:4])
+    )
 
 
-def write_tum(path: str | os.PathLike[str], trajectory: Trajectory, comments: Sequence[str] = ()) -> None:
+def write_tum(
+    path: str | os.PathLike[str], trajectory: Trajectory, comments: Sequence[str] = ()
+) -> None:
     """Write a trajectory in the format of TUM RGB-D, with microseconds and nine digits."""
     turns = Rotation.from_matrix(geometry.rotation(trajectory.poses)).as_quat()
     rows = np.column_stack([trajectory.times, geometry.translation(trajectory.poses), turns])
@@ -104,7 +99,9 @@ def read_kitti(path: str | os.PathLike[str], times: Float[Array, " N"] | None = 
     """
     table = _table(path, 12, "the twelve numbers of a 3 x 4 matrix")
     if times is not None and len(times) != len(table):
-        raise InputError(f"times: expected {len(table)}, one for each pose of {path}, found {len(times)}")
+        raise InputError(
+            f"times: expected {len(table)}, one for each pose of {path}, found {len(times)}"
+        )
     poses = np.tile(np.eye(4), (len(table), 1, 1))
     poses[:, :3] = table.reshape(-1, 3, 4)
     R = geometry.rotation(poses)
@@ -123,85 +120,23 @@ def write_kitti(path: str | os.PathLike[str], trajectory: Trajectory) -> None:
 def _table(path: str | os.PathLike[str], columns: int, meaning: str) -> Float[Array, "N C"]:
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}")
+        raise InputError(
+            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that there are no numbers is said below
             table = np.loadtxt(path, ndmin=2, encoding="utf-8")
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: expected {meaning} a line, found something else ({reason})") from None
+        raise InputError(
+            f"{path}: expected {meaning} a line, found something else ({reason})"
+        ) from None
     usable = bool((np.abs(table) <= LARGEST_NUMBER).all())
     if not table.size or table.shape[1] != columns or not usable:
         found = f"{table.shape[1]} numbers" if table.size else "no numbers"
-        raise InputError(f"{path}: expected {meaning} a line, found {found if usable else 'NaN or a number without bound'}")
+        raise InputError(
+            f"{path}: expected {meaning} a line, found"
+            f" {found if usable else 'NaN or a number without bound'}"
+        )
     return table
-
-
-def associate(
-    first: Float[Array, " N"], second: Float[Array, " M"], tolerance: float = TOLERANCE
-) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
-    """Indices of times that belong together, nearest pairs first, each time at most once; `second` is rising."""
-    start, stop = np.searchsorted(second, first - tolerance), np.searchsorted(second, first + tolerance, side="right")
-    i = np.repeat(np.arange(len(first)), stop - start)
-    j = np.concatenate([np.arange(a, b) for a, b in zip(start, stop, strict=True)] or [np.empty(0, np.int64)])
-    order = np.argsort(np.abs(first[i] - second[j]), kind="stable")
-    pairs, used_i, used_j = [], np.zeros(len(first), bool), np.zeros(len(second), bool)
-    for a, b in zip(i[order], j[order], strict=True):
-        if not (used_i[a] or used_j[b]):
-            used_i[a] = used_j[b] = True
-            pairs.append((a, b))
-    chosen = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-    return chosen[:, 0], chosen[:, 1]
-
-
-def aligned(estimate: Trajectory, truth: Trajectory, tolerance: float = TOLERANCE) -> Trajectory:
-    """The estimate moved rigidly so that its places lie as near to the true ones as can be (Horn, Umeyama)."""
-    i, j = _matched(estimate, truth, tolerance)
-    source, target = geometry.translation(estimate.poses[i]), geometry.translation(truth.poses[j])
-    return estimate.moved(geometry.procrustes(source, target, np.ones(len(i))))
-
-
-def absolute_errors(estimate: Trajectory, truth: Trajectory, tolerance: float = TOLERANCE) -> Errors:
-    """ATE: the distances between true places and those of the aligned estimate, poses matched by time."""
-    i, j = _matched(estimate, truth, tolerance)
-    places = geometry.translation(aligned(estimate, truth, tolerance).poses[i])
-    return Errors(np.linalg.norm(places - geometry.translation(truth.poses[j]), axis=1))
-
-
-def relative_errors(
-    estimate: Trajectory,
-    truth: Trajectory,
-    *,
-    frames: int | None = None,
-    seconds: float | None = None,
-    tolerance: float = TOLERANCE,
-) -> tuple[Errors, Errors]:
-    """RPE: how far the motion over an interval is from the true one, in translation [unit] and rotation [degrees].
-
-    Every pose starts an interval of so many `frames`, or of so many `seconds` to the nearest pose (at most `tolerance` off).
-    Default: one frame.
-    """
-    if frames is not None and seconds is not None:
-        raise InputError("relative_errors: expected frames or seconds, found both")
-    i, j = _matched(estimate, truth, tolerance)
-    if seconds is None:
-        step = 1 if frames is None else frames
-        a = np.arange(len(i) - step)
-        b = a + step
-    else:
-        a, b = associate(estimate.times[i] + seconds, estimate.times[i], tolerance)
-    if len(a) == 0 or (seconds is None and step < 1):
-        raise InputError("relative_errors: expected an interval of at least one frame that fits into the trajectory")
-    P, Q = estimate.poses[i], truth.poses[j]
-    motion, true_motion = geometry.inverse(P[a]) @ P[b], geometry.inverse(Q[a]) @ Q[b]
-    error = geometry.inverse(true_motion) @ motion
-    shift, turn = geometry.translation(error), geometry.angle(geometry.rotation(error))
-    return Errors(np.linalg.norm(shift, axis=1)), Errors(np.degrees(turn))
-
-
-def _matched(estimate: Trajectory, truth: Trajectory, tolerance: float) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
-    i, j = associate(estimate.times, truth.times, tolerance)
-    if len(i) < 3:
-        raise InputError(f"truth: expected at least 3 poses within {tolerance} s of the estimate's, found {len(i)}")
-    return i, j

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A sequence as the paper tracks it: a front-end of JRMPC-B, a back-end of JRMPC-I, both as published (see `coframe.paper`).
+"""A sequence as the paper tracks it: a front-end of JRMPC-B, a back-end of JRMPC-I, both as
+published (see `coframe.paper`).
 
-The front-end registers groups of N_f frames, one frame shared with the next group, and keeps the means of each group's mixture
-without outliers: the mean set. The back-end holds a window of N_b mean sets: each new one is integrated (JRMPC-I), and the
-window refined (JRMPC-B). At the end, one thinned set per hundred frames may be registered jointly. What the paper leaves open:
-groups start where the shared frame lies and at rest, means start on random points, and start variances follow from the spacing
-of the points, held for the first iterations, as it advises.
+The front-end registers groups of N_f frames, one frame shared with the next group, and keeps the
+means of each group's mixture without outliers: the mean set. The back-end holds a window of N_b
+mean sets: each new one is integrated (JRMPC-I), and the window refined (JRMPC-B). At the end, one
+thinned set per hundred frames may be registered jointly. What the paper leaves open: groups start
+where the shared frame lies and at rest, means start on random points, and start variances follow
+from the spacing of the points, held for the first iterations, as it advises.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +18,18 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial import cKDTree
 
-from coframe import geometry
-from coframe import paper
-from coframe.types import Array
+from coframe import geometry, paper
 from coframe.input.options import check_whole
-from coframe.result.registration import Registration
 from coframe.io.frames import Frames, strided
-from coframe.paper import initial_means as start_means
-from coframe.em.sweeps import quiet_blas
 from coframe.io.trajectory import Trajectory
+from coframe.paper import initial
+from coframe.result.registration import Registration
+from coframe.threads import quiet_blas
+from coframe.types import Array
 
-OUTLIERS = 2.5  # times the median variance: components beyond it are no surface (the authors' program; the text says 2)
+# times the median variance: components beyond it are no surface (the authors' program; the text
+# says 2)
+OUTLIERS = 2.5
 NEIGHBOURS = 4  # points that a component should hold at the start
 HELD = 0.6  # share of the iterations that leave the start variances alone
 
@@ -43,15 +46,26 @@ class PublishedOptions:
     front_iterations: int = 50  # not in the paper
     refinements: int = 50  # of the window
     block: int = 100  # frames of a set of the last joint registration; 0: none
-    velocity: bool = False  # start frames with the motion of the last group instead of at rest; not in the paper
-    gamma: float | None = None  # outliers per inlier; None: 1/K, which are the paper's priors of 1/(K + 1)
+    # start frames with the motion of the last group instead of at rest; not in the paper
+    velocity: bool = False
+    # outliers per inlier; None: 1/K, which are the paper's priors of 1/(K + 1)
+    gamma: float | None = None
     epsilon: float = 1e-6  # variance added to every component [unit^2]
     seed: int = 0
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        least = {"downsampling": 1, "group": 2, "window": 2, "front_components": 1, "back_components": 1, "block": 0}
-        check_whole(self, least | {"front_iterations": 0, "refinements": 0, "seed": 0, "threads": 1})
+        least = {
+            "downsampling": 1,
+            "group": 2,
+            "window": 2,
+            "front_components": 1,
+            "back_components": 1,
+            "block": 0,
+        }
+        check_whole(
+            self, least | {"front_iterations": 0, "refinements": 0, "seed": 0, "threads": 1}
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,11 @@ class MeanSet:
     @property
     def motion(self) -> Float[Array, "4 4"]:
         """From the last frame but one to the last."""
-        return geometry.inverse(self.relative[-2]) @ self.relative[-1] if len(self.relative) > 1 else np.eye(4)
+        return (
+            geometry.inverse(self.relative[-2]) @ self.relative[-1]
+            if len(self.relative) > 1
+            else np.eye(4)
+        )
 
 
 @dataclass
@@ -91,7 +109,12 @@ class BackEnd:
         clouds = [each.points for each in self.sets[first:]]
         if self.model is None:
             self.model = registered(
-                clouds, np.array(self.poses), options.back_components, options.refinements, options, self.rng
+                clouds,
+                np.array(self.poses),
+                options.back_components,
+                options.refinements,
+                options,
+                self.rng,
             )
         else:
             self.model = self._integrated(new, start, clouds)
@@ -103,9 +126,15 @@ class BackEnd:
         """Algorithm 2 with the new set, then Algorithm 1 over the window."""
         options, model = self.options, self.model
         assert model is not None
-        given: dict[str, Any] = {"gamma": options.gamma, "epsilon": options.epsilon, "threads": options.threads}
+        given: dict[str, Any] = {
+            "gamma": options.gamma,
+            "epsilon": options.epsilon,
+            "threads": options.threads,
+        }
         inside = model.poses[-1] @ geometry.inverse(self.poses[-2]) @ start  # in the window's frame
-        rejected = min(options.back_components // options.window, len(model.mixture), len(new.points))
+        rejected = min(
+            options.back_components // options.window, len(model.mixture), len(new.points)
+        )
         both = paper.integrate(model, new.points, inside, rejected=rejected, rng=self.rng, **given)
         poses, mixture = both.poses[-len(clouds) :], both.mixture
         return refined(clouds, mixture.means, poses, options.refinements, options, self.rng)
@@ -118,7 +147,8 @@ def track_published(
     options: PublishedOptions | None = None,
     on_group: Callable[[int, int], object] = lambda done, total: None,
 ) -> Trajectory:
-    """The path of a sensor as the paper finds it (fr1/desk: 0.047 m); `coframe.track` is ours. Losses are not noticed.
+    """The path of a sensor as the paper finds it (fr1/desk: 0.047 m); `coframe.track` is ours.
+    Losses are not noticed.
 
     on_group: called after each group of frames with the number of groups done and of all.
 
@@ -130,7 +160,10 @@ def track_published(
     back, shared = BackEnd(options, rng), None
     for done, start in enumerate(starts):
         indices = range(start, min(start + options.group, len(source)))
-        read = [strided(source[i], options.downsampling).points for i in indices[0 if shared is None else 1 :]]
+        read = [
+            strided(source[i], options.downsampling).points
+            for i in indices[0 if shared is None else 1 :]
+        ]
         clouds = read if shared is None else [shared, *read]
         shared = clouds[-1]
         motion = back.sets[-1].motion if options.velocity and back.sets else np.eye(4)
@@ -151,11 +184,15 @@ def mean_set(
     options: PublishedOptions,
     rng: np.random.Generator,
 ) -> MeanSet:
-    """The front-end: a group of frames registered, each starting `motion` after the last, and the means of what is surface."""
+    """The front-end: a group of frames registered, each starting `motion` after the last, and the
+    means of what is surface.
+    """
     if len(clouds) == 1:
         return MeanSet(frames, clouds[0], np.eye(4)[None])
     start = np.array([np.linalg.matrix_power(motion, i) for i in range(len(clouds))])
-    result = registered(clouds, start, options.front_components, options.front_iterations, options, rng)
+    result = registered(
+        clouds, start, options.front_components, options.front_iterations, options, rng
+    )
     mixture = result.mixture
     surface = mixture.variances <= OUTLIERS * np.median(mixture.variances)
     back = geometry.inverse(result.poses[0])
@@ -171,7 +208,7 @@ def registered(
     rng: np.random.Generator,
 ) -> Registration:
     """JRMPC-B on clouds that are roughly aligned, means on some of their points."""
-    means = start_means.sampled(clouds, poses, min(components, sum(map(len, clouds))), rng)
+    means = initial.means_on_points(clouds, poses, min(components, sum(map(len, clouds))), rng)
     return refined(clouds, means, poses, iterations, options, rng)
 
 
@@ -183,10 +220,16 @@ def refined(
     options: PublishedOptions,
     rng: np.random.Generator,
 ) -> Registration:
-    """JRMPC-B with variances that hold a few points each and stay so for most iterations, as the paper advises."""
-    points = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)])
+    """JRMPC-B with variances that hold a few points each and stay so for most iterations, as the
+    paper advises.
+    """
+    points = np.concatenate(
+        [geometry.transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)]
+    )
     few = points[rng.choice(len(points), min(1000, len(points)), replace=False)]
-    distance = cKDTree(means).query(few, min(NEIGHBOURS, len(means)))[0].reshape(len(few), -1)[:, -1]
+    distance = (
+        cKDTree(means).query(few, min(NEIGHBOURS, len(means)))[0].reshape(len(few), -1)[:, -1]
+    )
     return paper.batch(
         clouds,
         means,
@@ -201,17 +244,29 @@ def refined(
 
 
 def joint_blocks(
-    sets: Sequence[MeanSet], poses: Sequence[Float[Array, "4 4"]], options: PublishedOptions, rng: np.random.Generator
+    sets: Sequence[MeanSet],
+    poses: Sequence[Float[Array, "4 4"]],
+    options: PublishedOptions,
+    rng: np.random.Generator,
 ) -> list[Float[Array, "4 4"]]:
-    """The poses of the sets after the sets of each hundred frames, merged and thinned, were registered jointly."""
+    """The poses of the sets after the sets of each hundred frames, merged and thinned, were
+    registered jointly.
+    """
     block = np.array([each.frames[0] // options.block for each in sets])
     if block[-1] == 0:
         return list(poses)
     merged = []
     for b in range(block[-1] + 1):
-        inside = [geometry.transform(poses[i], sets[i].points) for i in np.flatnonzero(block == b).tolist()]
+        inside = [
+            geometry.transform(poses[i], sets[i].points)
+            for i in np.flatnonzero(block == b).tolist()
+        ]
         points = np.concatenate(inside)
-        merged.append(points[rng.choice(len(points), min(options.front_components, len(points)), replace=False)])
+        merged.append(
+            points[
+                rng.choice(len(points), min(options.front_components, len(points)), replace=False)
+            ]
+        )
     rest = geometry.identity(len(merged), 3)
     result = registered(merged, rest, options.back_components, options.refinements, options, rng)
     moves = geometry.inverse(result.poses[0]) @ result.poses

@@ -34,10 +34,12 @@ def html(comparison: Comparison) -> str:
         (lengths([comparison.gate])[0], "gate"),
         (comparison.start, "start"),
     ]
-    summary = "".join(f"<div><dd>{text(value)}</dd><dt>{text(label)}</dt></div>" for value, label in facts)
+    summary = "".join(
+        f"<div><dd>{text(value)}</dd><dt>{text(label)}</dt></div>" for value, label in facts
+    )
     lost = "".join(
-        f'<li class="notice weak"><span class="mark">!</span><span><b>{name(cloud)}</b> could not be matched with the others '
-        "and was left out.</span></li>"
+        f'<li class="notice weak"><span class="mark">!</span><span><b>{name(cloud)}</b> could not'
+        " be matched with the others and was left out.</span></li>"
         for cloud in comparison.left_out
     )
     warnings = f'<ul class="notices" aria-label="Warnings">{lost}</ul>' if lost else ""
@@ -64,7 +66,10 @@ def columns(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def _lengths(values: list[float | None]) -> list[str]:
-    return [written.replace("unknown", "–") for written in lengths([UNKNOWN if v is None else v for v in values])]
+    return [
+        written.replace("unknown", "–")
+        for written in lengths([UNKNOWN if v is None else v for v in values])
+    ]
 
 
 def _table(comparison: Comparison) -> str:
@@ -72,18 +77,24 @@ def _table(comparison: Comparison) -> str:
     head = "".join(f'<th scope="col">{text(label)}</th>' for label in figures)
     rows = ""
     for first, *cells in zip(*figures.values(), strict=True):
-        written = "".join(f'<td data-label="{text(k)}">{text(v)}</td>' for k, v in zip(list(figures)[1:], cells, strict=True))
+        written = "".join(
+            f'<td data-label="{text(k)}">{text(v)}</td>'
+            for k, v in zip(list(figures)[1:], cells, strict=True)
+        )
         rows += f'<tr><th scope="row">{text(first)}</th>{written}</tr>'
     errors = (
-        " Turn and shift are mean errors against the truth, relative to the first cloud; worst is the largest turn."
+        " Turn and shift are mean errors against the truth, relative to the first cloud; worst is"
+        " the largest turn."
         if comparison.judged_by_truth
         else ""
     )
     return (
-        f'<div class="scroll"><table class="clouds"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        '<p class="small">Residual: the median distance of a point to the surface of the other clouds, where one is within the '
-        f"gate. Overlap: the share of points for which that is so. Lengths are in the units of the input.{errors} The start is "
-        "what every method began with; its seconds were spent to find it.</p>"
+        '<div class="scroll"><table'
+        f' class="clouds"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div><p'
+        ' class="small">Residual: the median distance of a point to the surface of the other'
+        " clouds, where one is within the gate. Overlap: the share of points for which that is so."
+        f" Lengths are in the units of the input.{errors} The start is what every method began"
+        " with; its seconds were spent to find it.</p>"
     )
 
 
@@ -92,11 +103,17 @@ def _charts(comparison: Comparison) -> list[Section]:
     names = [row.method for row in rows]
     drawn: dict[str, tuple[str, str, list[float | None]]] = {
         "residual": ("Residual", "residual [unit of the input]", [row.residual for row in rows]),
-        "rotation": ("Rotation error", "mean rotation error [degrees]", [row.rotation for row in rows]),
+        "rotation": (
+            "Rotation error",
+            "mean rotation error [degrees]",
+            [row.rotation for row in rows],
+        ),
         "seconds": ("Time", "seconds", [row.seconds for row in rows]),
     }
     return [
-        Section(key, title, f"<figure>{charts.dots(names, values, label=label)}</figure>", wide=False)
+        Section(
+            key, title, f"<figure>{charts.dots(names, values, label=label)}</figure>", wide=False
+        )
         for key, (title, label, values) in drawn.items()
         if any(value is not None and value > 0 for value in values)
     ]

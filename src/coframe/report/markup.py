@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Text, numbers and arrays as parts of a page. What comes from input passes through here and stays text."""
+"""Text, numbers and arrays as parts of a page.
+
+What comes from input passes through here and stays text.
+"""
 
 import base64
 import html
@@ -18,8 +21,13 @@ from coframe.types import Array
 
 
 def clean(value: object) -> str:
-    """A string that any page may hold: control characters, and bytes of file names that are no text, are marked as such."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cs") and c not in "\t\n" else c for c in str(value))
+    """A string that any page may hold: control characters, and bytes of file names that are no
+    text, are marked as such.
+    """
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cs") and c not in "\t\n" else c
+        for c in str(value)
+    )
 
 
 def text(value: object) -> str:
@@ -33,13 +41,17 @@ def name(value: object) -> str:
 
 
 def json_block(value: Any) -> str:
-    """JSON that may stand inside a script element: no character of it can end the element or the line."""
+    """JSON that may stand inside a script element: no character of it can end the element or the
+    line.
+    """
     plain = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def pack(arrays: dict[str, Array]) -> tuple[dict[str, list[int]], str]:
-    """Arrays end to end as base64, and where each begins and how many bytes it has; every beginning is a multiple of 4."""
+    """Arrays end to end as base64, and where each begins and how many bytes it has; every beginning
+    is a multiple of 4.
+    """
     where, parts, end = {}, [], 0
     for key, array in arrays.items():
         raw = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes()
@@ -53,16 +65,28 @@ def png(image: UInt8[Array, "H W 3"]) -> str:
     """A picture as a data URL."""
     height, width, _ = image.shape
     rows = b"".join(b"\0" + row.tobytes() for row in image)
-    chunks = (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")
-    body = b"".join(struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in chunks)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows, 9)),
+        (b"IEND", b""),
+    )
+    body = b"".join(
+        struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d))
+        for kind, d in chunks
+    )
     return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode("ascii")
 
 
 def lengths(values: Sequence[float] | Float[Array, " n"], digits: int = 3) -> list[str]:
-    """Numbers of one column with the same decimals, `digits` of them significant in the median one; 73.9e-6, not 0.0000739."""
+    """Numbers of one column with the same decimals, `digits` of them significant in the median one;
+    73.9e-6, not 0.0000739.
+    """
     finite = [abs(v) for v in values if math.isfinite(v) and v]
     typical = float(np.median(finite)) if finite else 1.0
     power = math.floor(math.log10(typical))
     exponent = 0 if -4 < power < 7 else 3 * (power // 3)
     decimals, after = max(0, digits - 1 - power + exponent), f"e{exponent}" if exponent else ""
-    return [f"{v / 10.0**exponent:.{decimals}f}{after}" if math.isfinite(v) else "unknown" for v in values]
+    return [
+        f"{v / 10.0**exponent:.{decimals}f}{after}" if math.isfinite(v) else "unknown"
+        for v in values
+    ]

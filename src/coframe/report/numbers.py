@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The numbers behind the report: what clouds share two by two, how sure each pose is, and what deserves a warning."""
+"""The numbers behind the report: what clouds share two by two, how sure each pose is, and what
+deserves a warning.
+"""
 
 from dataclasses import dataclass
 
@@ -9,20 +11,22 @@ from scipy.sparse.csgraph import connected_components
 
 from coframe import geometry
 from coframe.align import verdict
-from coframe.types import Array
-from coframe.input.checks import extent
 from coframe.em.loop import Status
+from coframe.geometry import extent
 from coframe.result.registration import Registration
+from coframe.types import Array
 
 MANY_OUTLIERS = 0.3  # share of all points
 NOTHING = 1e-3  # points
 
 
 def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"]]:
-    """Overlap: the share of cloud i's points on surface that cloud j sees too. Residual: the gap between the two there.
+    """Overlap: the share of cloud i's points on surface that cloud j sees too. Residual: the gap
+    between the two there.
 
-    The rules are those of the verdicts, for one other cloud instead of all others. The residual is a root mean square along
-    the surface normals, in user units; NaN where the two share nothing, and on the diagonal.
+    The rules are those of the verdicts, for one other cloud instead of all others. The residual is
+    a root mean square along the surface normals, in user units; NaN where the two share nothing,
+    and on the diagonal.
     """
     mass, M = result.moments.mass, len(result.poses)
     normals = np.linalg.eigh(result.mixture.covariances)[1][:, :, 0]
@@ -47,11 +51,15 @@ def groups(overlap: Float[Array, "M M"]) -> list[list[int]]:
     """Clouds that hang together through shared surface, largest group first."""
     linked = np.maximum(overlap, overlap.T) >= verdict.FAILED_OVERLAP
     count, label = connected_components(linked, directed=False)
-    return sorted((np.flatnonzero(label == g).tolist() for g in range(count)), key=len, reverse=True)
+    return sorted(
+        (np.flatnonzero(label == g).tolist() for g in range(count)), key=len, reverse=True
+    )
 
 
 def uncertainty(result: Registration) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
-    """One standard deviation of each pose in its least certain direction: the turn [degrees] and the shift [user units]."""
+    """One standard deviation of each pose in its least certain direction: the turn [degrees] and
+    the shift [user units].
+    """
     D = result.mixture.dimension
     blocks = result.pose_covariance[:, :-D, :-D], result.pose_covariance[:, -D:, -D:]
     turn, shift = (np.sqrt(np.maximum(_largest(block), 0)) for block in blocks)
@@ -65,20 +73,27 @@ def _largest(blocks: Float[Array, "M n n"]) -> Float[Array, " M"]:
     return values
 
 
-def same_gauge(poses: Float[Array, "M D1 D1"], result: Registration, corners: Float[Array, "M C D"]) -> Float[Array, "M D1 D1"]:
-    """The poses after the common motion that brings them closest to the final ones; such a motion means nothing.
+def same_gauge(
+    poses: Float[Array, "M D1 D1"], result: Registration, corners: Float[Array, "M C D"]
+) -> Float[Array, "M D1 D1"]:
+    """The poses after the common motion that brings them closest to the final ones; such a motion
+    means nothing.
 
     `corners` are some points of each cloud, in its own frame.
     """
     before = np.concatenate([geometry.transform(T, c) for T, c in zip(poses, corners, strict=True)])
-    after = np.concatenate([geometry.transform(T, c) for T, c in zip(result.poses, corners, strict=True)])
+    after = np.concatenate(
+        [geometry.transform(T, c) for T, c in zip(result.poses, corners, strict=True)]
+    )
     return geometry.procrustes(before, after, np.ones(len(after))) @ poses
 
 
 def travelled(
     start: Float[Array, "M D1 D1"], result: Registration, centres: Float[Array, "M D"]
 ) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
-    """How far each cloud was turned [degrees] and its centre moved [user units] from its start, in the same gauge."""
+    """How far each cloud was turned [degrees] and its centre moved [user units] from its start, in
+    the same gauge.
+    """
     turn = np.degrees(geometry.angle(geometry.rotation(result.poses @ geometry.inverse(start))))
     places = [
         geometry.transform(b, c[None])[0] - geometry.transform(a, c[None])[0]
@@ -98,7 +113,9 @@ class Notice:
 
 def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Notice]:
     """What concerns the whole first, then the worst clouds; empty when there is nothing to say."""
-    found = [Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in result.warnings]
+    found = [
+        Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in result.warnings
+    ]
     found += [
         Notice(v.verdict, name, f"{v.verdict}: {v.reason}")
         for level in ("failed", "weak")
@@ -108,15 +125,26 @@ def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float)
     apart = groups(overlap)
     if len(apart) > 1 and len(result.groups) < 2:  # else it is among the warnings
         sizes = ", ".join(str(len(group)) for group in apart)
-        text = f"The clouds fall into {len(apart)} groups ({sizes}) that share too little surface to be joined:"
+        text = (
+            f"The clouds fall into {len(apart)} groups ({sizes}) that share too little surface to"
+            " be joined:"
+        )
         found.append(Notice("weak", None, f"{text} how the groups lie to each other is not known."))
     if result.status is not Status.CONVERGED:
         found.append(Notice("weak", None, f"The run {result.status.value}."))
     if outliers > MANY_OUTLIERS:
-        found.append(Notice("weak", None, f"{outliers:.0%} of all points fit no component of the model."))
+        found.append(
+            Notice("weak", None, f"{outliers:.0%} of all points fit no component of the model.")
+        )
     turn, shift = uncertainty(result)
     size = max(extent(cloud) for cloud in result.clouds)
     for name, a, b in zip(result.names, turn, shift, strict=True):
         if not (a < 10 and b < 0.1 * size):
-            found.append(Notice("weak", name, "its pose is hardly determined by the data; see its standard deviations"))
+            found.append(
+                Notice(
+                    "weak",
+                    name,
+                    "its pose is hardly determined by the data; see its standard deviations",
+                )
+            )
     return found

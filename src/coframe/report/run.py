@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe.types import Array
-from coframe.input.checks import InputError
+from coframe.errors import InputError
 from coframe.io.files import atomic
+from coframe.types import Array
 
 FORMAT = "coframe-run/1"
 FILE = "run.json"
@@ -24,7 +24,10 @@ FILE = "run.json"
 def versions() -> dict[str, str]:
     """Of everything that can change a digit of the result."""
     packages = {name: version(name) for name in ("coframe", "numpy", "scipy", "numba")}
-    return packages | {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    return packages | {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,19 @@ class Run:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write run.json, so that the report can be made again."""
         path = Path(folder) / FILE
-        content = asdict(self) | {"format": FORMAT, "start": None if self.start is None else self.start.tolist()}
+        content = asdict(self) | {
+            "format": FORMAT,
+            "start": None if self.start is None else self.start.tolist(),
+        }
         with atomic(path) as temporary:
             temporary.write_text(json.dumps(content, indent=1) + "\n")
         return path
 
 
 def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
-    """The run that `Run.save` wrote, or an empty one where there is no file; `shape` is that of the poses."""
+    """The run that `Run.save` wrote, or an empty one where there is no file; `shape` is that of the
+    poses.
+    """
     path = Path(folder) / FILE
     if not path.is_file():
         return Run(versions={})
@@ -59,6 +67,14 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
         if start is not None and (start.shape != shape or not np.isfinite(start).all()):
             raise ValueError(f"start poses of shape {start.shape} where {shape} are due")
         seconds = None if content["seconds"] is None else float(content["seconds"])
-        return Run(str(content["command"]), dict(content["options"]), dict(content["versions"]), seconds, start)
+        return Run(
+            str(content["command"]),
+            dict(content["options"]),
+            dict(content["versions"]),
+            seconds,
+            start,
+        )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{path}: expected a {FORMAT} file, found something else ({error})") from None
+        raise InputError(
+            f"{path}: expected a {FORMAT} file, found something else ({error})"
+        ) from None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What the viewer draws: a share of every cloud's points, the poses of every iteration, the model under these poses.
+"""What the viewer draws: a share of every cloud's points, the poses of every iteration, the model
+under these poses.
 
-Everything is taken relative to the scene's centre, in double precision, before it becomes single precision: survey coordinates
-do not shake.
+Everything is taken relative to the scene's centre, in double precision, before it becomes single
+precision: survey coordinates do not shake.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,10 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry
 from coframe.em import mstep
-from coframe.types import Array
 from coframe.report import numbers
 from coframe.report.markup import clean
 from coframe.result.registration import Registration
+from coframe.types import Array
 
 POINTS = 200_000  # in all
 POSES = 40_000  # of all clouds and iterations
@@ -28,7 +29,10 @@ SPACING_SAMPLE = 4_000
 
 @dataclass(frozen=True)
 class Scene:
-    """Arrays for the viewer, and a header that says what they mean. Frame 0 is the start, the last one the result."""
+    """Arrays for the viewer, and a header that says what they mean.
+
+    Frame 0 is the start, the last one the result.
+    """
 
     header: dict[str, object]
     arrays: dict[str, Array]
@@ -37,7 +41,9 @@ class Scene:
 
 
 def shares(sizes: Sequence[int], budget: int) -> list[int]:
-    """How many points of each cloud are kept: all of a small one, the same number of every large one, at least one."""
+    """How many points of each cloud are kept: all of a small one, the same number of every large
+    one, at least one.
+    """
     kept, left = [0] * len(sizes), budget
     for rank, j in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
         kept[j] = max(1, min(sizes[j], left // (len(sizes) - rank)))
@@ -53,16 +59,24 @@ def of(
     rng: np.random.Generator,
     points: int = POINTS,
 ) -> Scene:
-    """The scene of a result. Points keep the random order in which they were drawn, so that any first part is a fair sample."""
+    """The scene of a result.
+
+    Points keep the random order in which they were drawn, so that any first part is a fair sample.
+    """
     counts = shares([len(cloud) for cloud in result.clouds], points)
-    drawn = [rng.permutation(len(cloud))[:count] for cloud, count in zip(result.clouds, counts, strict=True)]
+    drawn = [
+        rng.permutation(len(cloud))[:count]
+        for cloud, count in zip(result.clouds, counts, strict=True)
+    ]
     chosen = [cloud[i] for cloud, i in zip(result.clouds, drawn, strict=True)]
     outlier = [~keep[i] for keep, i in zip(result.inliers(), drawn, strict=True)]
     centres = np.array([np.median(cloud, axis=0) for cloud in chosen])
     corners = np.array([np.percentile(cloud, [5, 95], axis=0) for cloud in chosen])
     corners = np.concatenate([corners, np.stack([corners[:, 0], centres], 1)], 1)
 
-    aligned = np.concatenate([geometry.transform(T, cloud) for T, cloud in zip(result.poses, chosen, strict=True)])
+    aligned = np.concatenate(
+        [geometry.transform(T, cloud) for T, cloud in zip(result.poses, chosen, strict=True)]
+    )
     good = aligned[~np.concatenate(outlier)]
     origin, low, high = box(good if len(good) > 10 else aligned)
     frames, labels = _frames(result, start, corners)
@@ -70,14 +84,20 @@ def of(
     keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), most)).round())
     components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ELLIPSOIDS])
     arrays = {
-        "points": _three(np.concatenate([cloud - c for cloud, c in zip(chosen, centres, strict=True)])).astype("f4"),
+        "points": _three(
+            np.concatenate([cloud - c for cloud, c in zip(chosen, centres, strict=True)])
+        ).astype("f4"),
         "outlier": np.concatenate(outlier).astype("u1"),
         "poses": np.stack([_relative(poses, centres, origin) for poses in frames]).astype("f4"),
-        "model": np.stack([_model(result, frames[int(f)], origin)[components] for f in keys]).astype("f4"),
+        "model": np.stack(
+            [_model(result, frames[int(f)], origin)[components] for f in keys]
+        ).astype("f4"),
         "reliable": result.reliable()[components].astype("u1"),
     }
     if colours is not None:
-        arrays["colours"] = np.concatenate([np.asarray(c)[i] for c, i in zip(colours, drawn, strict=True)]).astype("u1")
+        arrays["colours"] = np.concatenate(
+            [np.asarray(c)[i] for c, i in zip(colours, drawn, strict=True)]
+        ).astype("u1")
     header = {
         "dimension": result.mixture.dimension,
         "names": [clean(name) for name in result.names],
@@ -93,7 +113,9 @@ def of(
     return Scene(header, arrays, frames[0], sum(counts))
 
 
-def box(points: Float[Array, "N D"]) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
+def box(
+    points: Float[Array, "N D"],
+) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
     """The middle of the box around nearly all points, and its corners relative to the middle."""
     low, high = np.percentile(points, [0.2, 99.8], axis=0)
     origin = (low + high) / 2
@@ -103,12 +125,15 @@ def box(points: Float[Array, "N D"]) -> tuple[Float[Array, " D"], Float[Array, "
 def _frames(
     result: Registration, start: Float[Array, "M D1 D1"] | None, corners: Float[Array, "M C D"]
 ) -> tuple[list[Float[Array, "M D1 D1"]], list[str]]:
-    """Poses from the start to the result in one gauge, and what each frame is called; few enough to fit in.
+    """Poses from the start to the result in one gauge, and what each frame is called; few enough to
+    fit in.
 
     Clouds that joined after an iteration (`extend`) lie in their place all the time.
     """
     frames = [] if start is None else [(start, "start")]
-    histories = [np.concatenate([step.poses, result.poses[len(step.poses) :]]) for step in result.history]
+    histories = [
+        np.concatenate([step.poses, result.poses[len(step.poses) :]]) for step in result.history
+    ]
     frames += [(poses, f"iteration {i}") for i, poses in enumerate(histories, 1)]
     if len(frames) > (most := max(2, POSES // len(result.poses))):
         frames = [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]
@@ -129,10 +154,14 @@ def _relative(
     return out
 
 
-def _model(result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]) -> Float[Array, "K 9"]:
-    """Mean and symmetric root (xx, yx, yy, zx, zy, zz) of the covariance of each component when the clouds lie at `poses`.
+def _model(
+    result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]
+) -> Float[Array, "K 9"]:
+    """Mean and symmetric root (xx, yx, yy, zx, zy, zz) of the covariance of each component when the
+    clouds lie at `poses`.
 
-    Points keep the component that the result gives them: where clouds lie apart, their components are wide.
+    Points keep the component that the result gives them: where clouds lie apart, their components
+    are wide.
     """
     mixture = result.mixture
     means, covariances = mixture.means, mixture.covariances
@@ -147,7 +176,8 @@ def roots(means: Float[Array, "K D"], covariances: Float[Array, "K D D"]) -> Flo
     """Components as the viewer wants them: mean and symmetric root (xx, yx, yy, zx, zy, zz)."""
     D = means.shape[1]
     values, axes = np.linalg.eigh(covariances)
-    values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0)))  # a single point rounds to below zero
+    # a single point rounds to below zero
+    values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0)))
     root = np.zeros((len(means), 3, 3))
     root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
     root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)

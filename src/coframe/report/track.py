@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A tracked sequence as a page of its own: the path, how well each frame was explained, and the map."""
+"""A tracked sequence as a page of its own: the path, how well each frame was explained, and the
+map.
+"""
 
 import os
 from collections.abc import Sequence
@@ -11,16 +13,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.io.files import atomic
 from coframe.em.mixture import Mixture
-from coframe.result.colours import palette
+from coframe.io.files import atomic
 from coframe.report import charts
 from coframe.report.markup import lengths, name, text
 from coframe.report.page import MARKS, Section, facts, page
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
+from coframe.result.colours import palette
 from coframe.sequence.tracker import Tracked
+from coframe.types import Array
 
 STRETCHES = 12  # of the path, told apart by colour
 COMPONENTS = 3000  # of the model that is shown
@@ -28,7 +30,9 @@ DENSE = 20_000  # points along the path
 LISTED = 20  # stretches of lost frames that are written out
 
 
-def write(tracked: Tracked, names: Sequence[str], path: str | os.PathLike[str], *, run: Run | None = None) -> Path:
+def write(
+    tracked: Tracked, names: Sequence[str], path: str | os.PathLike[str], *, run: Run | None = None
+) -> Path:
     """Write the page to a file. `names` are those of the frames.
 
     >>> coframe.report.track.write(coframe.track(frames), frames.names, "report.html")
@@ -54,11 +58,16 @@ def html(tracked: Tracked, names: Sequence[str], *, run: Run | None = None) -> s
 
 
 def scene(tracked: Tracked, rng: np.random.Generator, points: int = POINTS) -> Scene:
-    """Key frames in stretches of the path, the path itself as one more cloud, and a mixture of it all."""
+    """Key frames in stretches of the path, the path itself as one more cloud, and a mixture of it
+    all.
+    """
     groups = _stretches(tracked)
     clouds = [np.concatenate([tracked.keyframes[i].points for i in group]) for group in groups]
     counts = shares([len(cloud) for cloud in clouds], points)
-    clouds = [cloud[rng.permutation(len(cloud))[:count]] for cloud, count in zip(clouds, counts, strict=True)]
+    clouds = [
+        cloud[rng.permutation(len(cloud))[:count]]
+        for cloud, count in zip(clouds, counts, strict=True)
+    ]
     along = _along(geometry.translation(tracked.found().poses))
     origin, low, high = box(np.concatenate([*clouds, along]))
     model = tracked.model(COMPONENTS)
@@ -92,7 +101,9 @@ def _stretches(tracked: Tracked) -> list[Int[Array, " n"]]:
 
 
 def _labels(tracked: Tracked, groups: Sequence[Int[Array, " n"]]) -> list[str]:
-    ends = [(tracked.keyframes[group[0]].index, tracked.keyframes[group[-1]].index) for group in groups]
+    ends = [
+        (tracked.keyframes[group[0]].index, tracked.keyframes[group[-1]].index) for group in groups
+    ]
     return [f"frames {first}–{last}" if first < last else f"frame {first}" for first, last in ends]
 
 
@@ -104,7 +115,10 @@ def _along(places: Float[Array, "N 3"]) -> Float[Array, "n 3"]:
     walked = steps < 20 * max(float(np.median(steps)), np.finfo(float).tiny)
     count = max(2, DENSE // len(places))
     share = np.linspace(0, 1, count, endpoint=False)[:, None]
-    return np.concatenate([places[i] + share * (places[i + 1] - places[i]) for i in np.flatnonzero(walked)] or [places])
+    return np.concatenate(
+        [places[i] + share * (places[i + 1] - places[i]) for i in np.flatnonzero(walked)]
+        or [places]
+    )
 
 
 def _ellipsoids(mixture: Mixture, origin: Float[Array, " 3"]) -> Float[Array, "K 9"]:
@@ -119,7 +133,10 @@ def _summary(tracked: Tracked, run: Run) -> str:
         (f"{N - lost} of {N}", "frames found"),
         (lengths([length])[0], "length of the path"),
         (str(len(tracked.keyframes)), "key frames"),
-        (f"{np.median(tracked.explained[~tracked.lost]) if lost < N else 0:.0%}", "of a frame explained, typically"),
+        (
+            f"{np.median(tracked.explained[~tracked.lost]) if lost < N else 0:.0%}",
+            "of a frame explained, typically",
+        ),
     ]
     return facts(values, run)
 
@@ -127,21 +144,31 @@ def _summary(tracked: Tracked, run: Run) -> str:
 def _notices(tracked: Tracked, names: Sequence[str]) -> str:
     stretches = charts.runs(tracked.lost)
     if not stretches:
-        return f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>No frame of {len(tracked)} was lost.</p>'
+        return (
+            f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>No frame of'
+            f" {len(tracked)} was lost.</p>"
+        )
     told = [
-        f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})" if a < b else f"lost: frame {a} ({name(names[a])})"
+        (
+            f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})"
+            if a < b
+            else f"lost: frame {a} ({name(names[a])})"
+        )
         for a, b in stretches[:LISTED]
     ]
     if len(stretches) > LISTED:
         told.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
     items = "".join(
-        f'<li class="notice weak"><span class="mark">{MARKS["weak"]}</span><span>{each}</span></li>' for each in told
+        f'<li class="notice weak"><span class="mark">{MARKS["weak"]}</span><span>{each}</span></li>'
+        for each in told
     )
     return f'<ul class="notices" aria-label="Warnings">{items}</ul>'
 
 
 def _path(tracked: Tracked) -> str:
-    """The path seen along the direction in which the map reaches least far, which is often upright, and from the side."""
+    """The path seen along the direction in which the map reaches least far, which is often upright,
+    and from the side.
+    """
     if not tracked.keyframes:
         return "<p>No frame was placed.</p>"
     points = tracked.merged()
@@ -151,7 +178,10 @@ def _path(tracked: Tracked) -> str:
     first, second = (axis for axis in range(3) if axis != up)
     found, lost = geometry.translation(tracked.poses), tracked.lost
     figures = ""
-    for title, across, along in ((f"along {'xyz'[up]}", first, second), (f"along {'xyz'[second]}", first, up)):
+    for title, across, along in (
+        (f"along {'xyz'[up]}", first, second),
+        (f"along {'xyz'[second]}", first, up),
+    ):
         chart = charts.plan(
             found[:, [across, along]],
             ~lost,
@@ -159,7 +189,10 @@ def _path(tracked: Tracked) -> str:
             labels=("xyz"[across], "xyz"[along]),
             description=f"The path of the sensor, seen {title}",
         )
-        figures += f"<figure>{chart}<figcaption>The path seen {title}, on the map. The ring is its start.</figcaption></figure>"
+        figures += (
+            f"<figure>{chart}<figcaption>The path seen {title}, on the map. The ring is its"
+            " start.</figcaption></figure>"
+        )
     return f'<div class="matrices">{figures}</div>'
 
 
@@ -167,11 +200,13 @@ def _quality(tracked: Tracked) -> str:
     if not len(tracked):
         return "<p>No frame was read.</p>"
     seconds = tracked.times - tracked.times[0]
-    chart = charts.over_time(seconds, tracked.explained, tracked.lost, label="share explained", across="time [s]")
+    chart = charts.over_time(
+        seconds, tracked.explained, tracked.lost, label="share explained", across="time [s]"
+    )
     return (
-        f"<figure>{chart}<figcaption>The share of each frame's points that the model explained when the frame came. Lost "
-        "frames are marked; frames that were found again only later have a low share where the loss began.</figcaption>"
-        "</figure>"
+        f"<figure>{chart}<figcaption>The share of each frame's points that the model explained when"
+        " the frame came. Lost frames are marked; frames that were found again only later have a"
+        " low share where the loss began.</figcaption></figure>"
     )
 
 
@@ -194,13 +229,24 @@ def _map(tracked: Tracked, drawn: Scene) -> str:
         "components": drawn.header["components"],
         "chips": chips,
         "clouds": len(labels),
-        "note": f"{len(tracked.keyframes)} key frames, {total:,} points".replace(",", "\N{NARROW NO-BREAK SPACE}"),
+        "note": f"{len(tracked.keyframes)} key frames, {total:,} points".replace(
+            ",", "\N{NARROW NO-BREAK SPACE}"
+        ),
     }
-    return Template((files("coframe.report") / "scene.html").read_text(encoding="utf-8")).substitute(values)
+    return Template(
+        (files("coframe.report") / "scene.html").read_text(encoding="utf-8")
+    ).substitute(values)
 
 
 def _run(run: Run, names: Sequence[str]) -> str:
-    command = f"<pre class=command>{text(run.command)}</pre>" if run.command else "<p>Called from Python.</p>"
+    command = (
+        f"<pre class=command>{text(run.command)}</pre>"
+        if run.command
+        else "<p>Called from Python.</p>"
+    )
     told = {"frames": len(names), **run.options, **run.versions}
-    rows = "".join(f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>" for key, v in told.items())
+    rows = "".join(
+        f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>"
+        for key, v in told.items()
+    )
     return f'{command}<dl class="facts">{rows}</dl>'

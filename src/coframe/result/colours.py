@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
 """A colour per cloud, the same wherever clouds are shown."""
 
-# Seven hues that people with any colour vision tell apart (after Okabe and Ito); further ones are darker or lighter.
+# Seven hues that people with any colour vision tell apart (after Okabe and Ito); further ones are
+# darker or lighter.
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#b3a000")
 SHADES = (0.0, -0.35, 0.4, -0.6)  # towards black below 0, towards white above
 
 
 def palette(count: int) -> list[str]:
     """`count` colours, `#rrggbb`; they repeat after 28."""
-    return [_shaded(HUES[j % len(HUES)], SHADES[j // len(HUES) % len(SHADES)]) for j in range(count)]
+    return [
+        _shaded(HUES[j % len(HUES)], SHADES[j // len(HUES) % len(SHADES)]) for j in range(count)
+    ]
 
 
 def _shaded(colour: str, shade: float) -> str:

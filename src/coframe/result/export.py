@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Results for other programs: poses in their formats, merged clouds, and aligned copies of the inputs."""
+"""Results for other programs: poses in their formats, merged clouds, and aligned copies of the
+inputs.
+"""
 
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import InputError
+from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
 from coframe.io import e57
 from coframe.io import poses as pose_files
@@ -21,7 +21,12 @@ from coframe.result.registration import Registration
 MERGED = ("ply", "pcd", "las", "laz", "xyz", "csv", "npy")
 POSES = tuple(form for form in pose_files.FORMATS if form != "e57")
 FORMATS = (*POSES, "e57", *MERGED, "aligned")
-NAMES = {"matrix": "matrices", "tum": "poses.tum.txt", "kitti": "poses.kitti.txt", "open3d": "poses.open3d.json"}
+NAMES = {
+    "matrix": "matrices",
+    "tum": "poses.tum.txt",
+    "kitti": "poses.kitti.txt",
+    "open3d": "poses.open3d.json",
+}
 NAMES |= {"json": "poses.coframe.json", "e57": "scans.e57", "aligned": "aligned"}
 
 
@@ -33,20 +38,26 @@ def export(
     *,
     clean: bool = False,
 ) -> list[Path]:
-    """Write a result in one of `FORMATS` and say what was written; `target` defaults to a name of its own in `folder`.
+    """Write a result in one of `FORMATS` and say what was written; `target` defaults to a name of
+    its own in `folder`.
 
-    json, matrix, aln, mlp, conf, tum, kitti, open3d: the poses. e57: every cloud in its own frame, with its pose.
-    ply, pcd, las, laz, xyz, csv, npy: all clouds in the common frame, as one. aligned: a copy of every input file in the common
-    frame, in its own format. clean: without the outliers (not for poses and aligned copies).
+    json, matrix, aln, mlp, conf, tum, kitti, open3d: the poses. e57: every cloud in its own frame,
+    with its pose. ply, pcd, las, laz, xyz, csv, npy: all clouds in the common frame, as one.
+    aligned: a copy of every input file in the common frame, in its own format. clean: without the
+    outliers (not for poses and aligned copies).
     """
     if form not in FORMATS:
         raise InputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
     if clean and form not in (*MERGED, "e57"):
-        raise InputError(f"clean: expected a format with points, {', '.join((*MERGED, 'e57'))}, found {form}")
+        raise InputError(
+            f"clean: expected a format with points, {', '.join((*MERGED, 'e57'))}, found {form}"
+        )
     stem = "cleaned" if clean and form in MERGED else "merged" if form in MERGED else "poses"
     path = Path(folder) / NAMES.get(form, f"{stem}.{form}") if target is None else Path(target)
     if path.suffix.lower() != f".{form}" and form in (*MERGED, "e57"):
-        raise InputError(f"{path}: expected a name that ends in .{form}, found {path.suffix or 'no suffix'}")
+        raise InputError(
+            f"{path}: expected a name that ends in .{form}, found {path.suffix or 'no suffix'}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "aligned":
         return _aligned(result, path)
@@ -68,24 +79,37 @@ def scans_of(result: Registration, *, clean: bool = False) -> list[Scan]:
     for name, points, columns, pose, keep in zip(
         result.names, result.clouds, attributes, result.poses, result.inliers(), strict=True
     ):
-        scan = of_columns(dict(zip("xyz", points.T, strict=False)) | dict(columns), name=name, pose=in_space(pose))
+        scan = of_columns(
+            dict(zip("xyz", points.T, strict=False)) | dict(columns), name=name, pose=in_space(pose)
+        )
         scans.append(scan[keep] if clean else scan)
     return scans
 
 
 def merged(scans: list[Scan]) -> Scan:
-    """All scans in the common frame as one, with the number of each point's cloud; clouds without colours are grey."""
+    """All scans in the common frame as one, with the number of each point's cloud; clouds without
+    colours are grey.
+    """
     D = scans[0].points.shape[1]
     points = [geometry.transform(_of_dimension(scan.pose, D), scan.points) for scan in scans]
-    grey = [np.full((len(scan), 3), 128, np.uint8) if scan.colours is None else scan.colours for scan in scans]
+    grey = [
+        np.full((len(scan), 3), 128, np.uint8) if scan.colours is None else scan.colours
+        for scan in scans
+    ]
     intensities = [scan.intensity for scan in scans if scan.intensity is not None]
-    normals = [scan.normals @ scan.pose[:3, :3].T for scan in scans if scan.normals is not None and scan.pose is not None]
+    normals = [
+        scan.normals @ scan.pose[:3, :3].T
+        for scan in scans
+        if scan.normals is not None and scan.pose is not None
+    ]
     return Scan(
         np.concatenate(points),
         colours=np.concatenate(grey) if any(scan.colours is not None for scan in scans) else None,
         normals=np.concatenate(normals) if len(normals) == len(scans) else None,
         intensity=np.concatenate(intensities) if len(intensities) == len(scans) else None,
-        columns={"cloud": np.repeat(np.arange(len(scans), dtype=np.int32), [len(scan) for scan in scans])},
+        columns={
+            "cloud": np.repeat(np.arange(len(scans), dtype=np.int32), [len(scan) for scan in scans])
+        },
         name="merged",
     )
 
@@ -97,24 +121,33 @@ def _of_dimension(pose: np.ndarray | None, D: int) -> np.ndarray:
 
 def _aligned(result: Registration, folder: Path) -> list[Path]:
     if not result.files:
-        raise InputError("aligned: expected a result made from files, found one that does not know its files")
+        raise InputError(
+            "aligned: expected a result made from files, found one that does not know its files"
+        )
     sources = list(dict.fromkeys(result.files))
     suffixes = [cloud_files.moved_suffix(source) for source in sources]
-    targets = [folder / name for name in file_names([Path(source).stem for source in sources], suffixes)]
+    targets = [
+        folder / name for name in file_names([Path(source).stem for source in sources], suffixes)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     for source, target in zip(sources, targets, strict=True):
         if target.exists() and os.path.samefile(source, target):
-            raise InputError(f"{target}: expected a folder other than the inputs', found the input itself")
+            raise InputError(
+                f"{target}: expected a folder other than the inputs', found the input itself"
+            )
     for source, target in zip(sources, targets, strict=True):
-        cloud_files.move(source, target, [T for T, file in zip(result.poses, result.files, strict=True) if file == source])
+        cloud_files.move(
+            source,
+            target,
+            [T for T, file in zip(result.poses, result.files, strict=True) if file == source],
+        )
     return targets
 
 
 def described(result: Registration, scans: list[Scan], files: list[Path]) -> Registration:
     """A result that knows its files, and the colours, normals and intensities of its points."""
-    return replace(result, attributes=tuple(map(columns, scans)), files=tuple(str(file.absolute()) for file in files))
-
-
-def columns(scan: Scan) -> dict[str, Shaped[Array, " N"]]:
-    """What a result keeps of a scan beside its points."""
-    return {name: column for name, column in scan.attributes().items() if column.dtype.kind in "fiub"}
+    return replace(
+        result,
+        attributes=tuple(scan.numeric_attributes() for scan in scans),
+        files=tuple(str(file.absolute()) for file in files),
+    )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A registration as a folder: poses.json and clouds for people and other programs, state.npz for the rest.
+"""A registration as a folder: poses.json and clouds for people and other programs, state.npz for
+the rest.
 
-Works on the fields of a `Registration` by name, in both directions: the record stands above its files.
+Works on the fields of a `Registration` by name, in both directions: the record stands above its
+files.
 """
 
 import json
@@ -16,32 +18,37 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.align.verdict import Verdict
-from coframe.input.checks import LARGEST_NUMBER, InputError
 from coframe.em.loop import Iteration, Status
-from coframe.io import npz, ply
-from coframe.result import merged
-from coframe.io import poses as pose_files
-from coframe.io.files import atomic
-from coframe.result.merged import COLOURS, NORMALS
-from coframe.io.scan import is_motion
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.input.source import Loaded
+from coframe.io import npz, ply
+from coframe.io import poses as pose_files
+from coframe.io.files import atomic
+from coframe.io.scan import is_motion
+from coframe.result import merged
+from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
+from coframe.types import Array
 
 VERDICTS = ("aligned", "weak", "failed")
 FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
 
 
-def write(folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]) -> Path:
+def write(
+    folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]
+) -> Path:
     """The four files of a registration with these fields; `reliable` marks components in model.ply."""
     folder, mixture = Path(folder), fields["mixture"]
     folder.mkdir(parents=True, exist_ok=True)
     details, header = summary(folder, fields)
-    pose_files.write(folder / "poses.json", fields["names"], fields["poses"], details=details, **header)
-    if not (fields["sizes"] and merged.holds(folder, fields["sizes"])):  # else all of them have been written already
+    pose_files.write(
+        folder / "poses.json", fields["names"], fields["poses"], details=details, **header
+    )
+    # else all of them have been written already
+    if not (fields["sizes"] and merged.holds(folder, fields["sizes"])):
         _write_merged(folder / merged.NAME, fields)
     ply.write(
         folder / "model.ply",
@@ -87,7 +94,11 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": fields["warnings"],
         "options": dict(fields["options"]),
         "doubts": [
-            {"cloud": d.cloud, "reason": d.reason, "alternatives": [pose.tolist() for pose in d.alternatives]}
+            {
+                "cloud": d.cloud,
+                "reason": d.reason,
+                "alternatives": [pose.tolist() for pose in d.alternatives],
+            }
             for d in fields["doubts"]
         ],
     }
@@ -108,7 +119,11 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
         "second": moments.second,
         "points": moments.points,
         "history_poses": np.array([step.poses for step in history]),
-        "history": np.array([[s.number, s.log_likelihood, s.step, s.points] for s in history]).reshape(-1, 4),
+        "history": (
+            np.array([[s.number, s.log_likelihood, s.step, s.points] for s in history]).reshape(
+                -1, 4
+            )
+        ),
         "status": fields["status"].name,
         "start": json.dumps(start),
     }
@@ -133,18 +148,32 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields that `write` was given, or one sentence on what is missing or damaged."""
     folder = Path(folder)
     if not (folder / "state.npz").is_file():
-        raise InputError(f"{folder}: expected a folder written by coframe, found no state.npz in it")
+        raise InputError(
+            f"{folder}: expected a folder written by coframe, found no state.npz in it"
+        )
     if not (folder / "poses.json").exists() and (folder / "track.json").exists():
         raise InputError(
-            f"{folder}: expected a result of register or extend, found one of track; its poses are in trajectory.txt"
+            f"{folder}: expected a result of register or extend, found one of track; its poses are"
+            " in trajectory.txt"
         )
     try:
         return _read(folder)
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})") from error
+        raise InputError(
+            f"{folder}: expected a folder written by coframe, found damaged files in it ({reason})"
+        ) from error
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -155,24 +184,37 @@ def _read(folder: Path) -> dict[str, Any]:
     poses = s["poses"]
     vertices = merged.read(folder, len(poses))
     if vertices is None:
-        raise InputError(f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it")
+        raise InputError(
+            f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it"
+        )
     _check_merged(vertices, len(poses), sizes["K"])
-    points = np.stack([np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1)
+    points = np.stack(
+        [np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1
+    )
     parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
     visibility = s["visibility"] if s["visibility"].size else None
     return {
-        "clouds": tuple(geometry.transform(T, points[part]) for T, part in zip(geometry.inverse(poses), parts, strict=True)),
+        "clouds": tuple(
+            geometry.transform(T, points[part])
+            for T, part in zip(geometry.inverse(poses), parts, strict=True)
+        ),
         "names": tuple(s["names"].tolist()),
         "poses": poses,
-        "mixture": Mixture(s["means"], s["covariances"], s["weights"], float(s["outlier_density"]), visibility),
+        "mixture": Mixture(
+            s["means"], s["covariances"], s["weights"], float(s["outlier_density"]), visibility
+        ),
         "moments": Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
-        "outlier_probability": tuple(np.asarray(vertices["outlier_probability"][part], float) for part in parts),
+        "outlier_probability": tuple(
+            np.asarray(vertices["outlier_probability"][part], float) for part in parts
+        ),
         "labels": tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
         "verdicts": tuple(_verdict(json.loads(str(verdict))) for verdict in s["verdicts"]),
         "pose_covariance": s["pose_covariance"],
         "history": tuple(
             Iteration(int(number), log_likelihood, step, pose, points)
-            for (number, log_likelihood, step, points), pose in zip(s["history"], s["history_poses"], strict=True)
+            for (number, log_likelihood, step, points), pose in zip(
+                s["history"], s["history_poses"], strict=True
+            )
         ),
         "status": Status[str(s["status"])],
         "attributes": _attributes(vertices, parts, poses),
@@ -182,17 +224,37 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
-    """A ValueError where the numbers of a state are not a registration; returns the sizes M, K and D."""
-    shapes = {"means": "K D", "covariances": "K D D", "weights": "K", "outlier_density": "", "pose_covariance": "M P P"}
-    shapes |= {"about": "K D", "mass": "M K", "first": "M K D", "second": "M K D D" if s["second"].ndim == 4 else "M K"}
+    """A ValueError where the numbers of a state are not a registration; returns the sizes M, K and
+    D.
+    """
+    shapes = {
+        "means": "K D",
+        "covariances": "K D D",
+        "weights": "K",
+        "outlier_density": "",
+        "pose_covariance": "M P P",
+    }
+    shapes |= {
+        "about": "K D",
+        "mass": "M K",
+        "first": "M K D",
+        "second": "M K D D" if s["second"].ndim == 4 else "M K",
+    }
     shapes |= {"points": "M", "poses": "M D1 D1", "history": "I 4"}
     shapes |= {"visibility": "M K"} if s["visibility"].size else {}
     shapes |= {"history_poses": "I H D1 D1"} if len(s["history"]) else {}
     likelihood = s["history"][:, 1:2]
-    history = np.hstack([s["history"][:, :1], np.where(np.isnan(likelihood), 0, likelihood), s["history"][:, 2:]])
-    sizes = npz.numbers({**s, "history": history}, shapes)  # methods without a likelihood have NaN there
+    history = np.hstack(
+        [s["history"][:, :1], np.where(np.isnan(likelihood), 0, likelihood), s["history"][:, 2:]]
+    )
+    # methods without a likelihood have NaN there
+    sizes = npz.numbers({**s, "history": history}, shapes)
     D = sizes["D"]
-    if sizes["D1"] != D + 1 or sizes["P"] != geometry.degrees_of_freedom(D) or not all(map(is_motion, s["poses"])):
+    if (
+        sizes["D1"] != D + 1
+        or sizes["P"] != geometry.degrees_of_freedom(D)
+        or not all(map(is_motion, s["poses"]))
+    ):
         raise ValueError("its poses are not rotations and translations")
     if not all(is_motion(pose) for poses in s["history_poses"] for pose in poses):
         raise ValueError("the poses of its history are not rotations and translations")
@@ -201,41 +263,65 @@ def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
             raise ValueError(f"{name} is negative")
     if not s["weights"].sum() > 0 or np.linalg.eigvalsh(s["covariances"]).min() <= 0:
         raise ValueError("a component has no positive variance")
-    if any(s[name].shape != (sizes["M"],) or s[name].dtype.kind != "U" for name in ("names", "verdicts")):
+    if any(
+        s[name].shape != (sizes["M"],) or s[name].dtype.kind != "U"
+        for name in ("names", "verdicts")
+    ):
         raise ValueError("it has not one name and one verdict a cloud")
     return sizes
 
 
 def _check_merged(vertices: Array, clouds: int, components: int) -> None:
     """A ValueError where the points are not those of such a registration."""
-    limits = {"cloud": (0, clouds - 1), "component": (-1, components - 1), "outlier_probability": (0, 1 + 1e-6)}
-    for name, (low, high) in (dict.fromkeys("xyz", (-LARGEST_NUMBER, LARGEST_NUMBER)) | limits).items():
+    limits = {
+        "cloud": (0, clouds - 1),
+        "component": (-1, components - 1),
+        "outlier_probability": (0, 1 + 1e-6),
+    }
+    for name, (low, high) in (
+        dict.fromkeys("xyz", (-LARGEST_NUMBER, LARGEST_NUMBER)) | limits
+    ).items():
         if not ((vertices[name] >= low) & (vertices[name] <= high)).all():  # false for NaN
             raise ValueError(f"merged.ply has a {name} that is not from {low} to {high}")
 
 
 def _verdict(about: dict[str, Any]) -> Verdict:
     verdict = Verdict(**about)
-    figures = [float(each) for each in (verdict.overlap, verdict.inliers, verdict.residual, verdict.expected)]
-    if verdict.verdict not in VERDICTS or not isinstance(verdict.reason, str) or not np.isfinite(figures).all():
+    figures = [
+        float(each)
+        for each in (verdict.overlap, verdict.inliers, verdict.residual, verdict.expected)
+    ]
+    if (
+        verdict.verdict not in VERDICTS
+        or not isinstance(verdict.reason, str)
+        or not np.isfinite(figures).all()
+    ):
         raise ValueError("a verdict is none")
     return Verdict(verdict.verdict, verdict.reason, *figures)
 
 
-def _attributes(vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array) -> tuple[Mapping[str, Array], ...]:
+def _attributes(
+    vertices: Array, parts: Sequence[Int[Array, " _"]], poses: Array
+) -> tuple[Mapping[str, Array], ...]:
     """What `io.merged` wrote, cloud by cloud, normals turned back."""
-    names = [name for name in (*COLOURS, "intensity", *NORMALS) if name in (vertices.dtype.names or ())]
+    names = [
+        name for name in (*COLOURS, "intensity", *NORMALS) if name in (vertices.dtype.names or ())
+    ]
     if not names:
         return ()
     found = [{name: vertices[name][part] for name in names} for part in parts]
     if NORMALS[0] in names:
         for each, R in zip(found, geometry.rotation(poses), strict=True):
-            each |= dict(zip(NORMALS, (np.stack([each[name] for name in NORMALS], 1) @ R).T, strict=True))
+            each |= dict(
+                zip(NORMALS, (np.stack([each[name] for name in NORMALS], 1) @ R).T, strict=True)
+            )
     return tuple(found)
 
 
 def _seen_from(folder: Path, files: Sequence[str]) -> list[str]:
-    """The files as paths from the folder, so that both can move together; as they are where no path leads there."""
+    """The files as paths from the folder, so that both can move together; as they are where no path
+    leads there.
+    """
     try:
         return [Path(os.path.relpath(file, folder)).as_posix() for file in files]
     except ValueError:  # another drive
@@ -246,10 +332,17 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
     """What is known of the start, from JSON."""
     groups = tuple(tuple(int(j) for j in group) for group in about.get("groups", ()))
     doubts = tuple(
-        Doubt(int(d["cloud"]), str(d["reason"]), tuple(np.array(pose, float) for pose in d["alternatives"]))
+        Doubt(
+            int(d["cloud"]),
+            str(d["reason"]),
+            tuple(np.array(pose, float) for pose in d["alternatives"]),
+        )
         for d in about.get("doubts", ())
     )
-    if not all(0 <= j < clouds for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))):
+    if not all(
+        0 <= j < clouds
+        for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))
+    ):
         raise ValueError("its start speaks of clouds that it has not")
     if not all(is_motion(pose) for doubt in doubts for pose in doubt.alternatives):
         raise ValueError("its start has poses that are not rotations and translations")

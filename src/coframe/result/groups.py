@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.align.verdict import Verdict
 from coframe.em.loop import Iteration, Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.result.registration import Registration
+from coframe.types import Array
 
 
 def side_by_side(
@@ -23,20 +23,28 @@ def side_by_side(
     counts: Sequence[int],
     span: Callable[[Float[Array, "M D1 D1"]], Float[Array, "M 2"]],
 ) -> Registration:
-    """Registrations of groups that have nothing in common as one, their frames beside each other along x so that none overlap.
+    """Registrations of groups that have nothing in common as one, their frames beside each other
+    along x so that none overlap.
 
-    A group of one cloud has no part: nothing is known of it, and its points are outliers. `parts` are those of the others.
-    `counts` are the points of each cloud, `span` tells the least and the largest x of each under given poses.
+    A group of one cloud has no part: nothing is known of it, and its points are outliers. `parts`
+    are those of the others. `counts` are the points of each cloud, `span` tells the least and the
+    largest x of each under given poses.
     """
     M, D = len(names), parts[0].mixture.dimension
     K = [len(part.mixture) for part in parts]
     first = np.cumsum([0, *K])
     poses, covariance = geometry.identity(M, D), np.zeros((M, *parts[0].pose_covariance.shape[1:]))
     mass, visibility = np.zeros((M, first[-1])), np.zeros((M, first[-1]))
-    first_moments, second = np.zeros((M, first[-1], D)), np.zeros((M, first[-1], *parts[0].moments.second.shape[2:]))
+    first_moments, second = (
+        np.zeros((M, first[-1], D)),
+        np.zeros((M, first[-1], *parts[0].moments.second.shape[2:])),
+    )
     points = np.array(counts, float)
     means = np.zeros((first[-1], D))
-    found = [Verdict("failed", "no other cloud could be matched with it", 0.0, 0.0, 0.0, 0.0) for _ in names]
+    found = [
+        Verdict("failed", "no other cloud could be matched with it", 0.0, 0.0, 0.0, 0.0)
+        for _ in names
+    ]
     for g, (group, part) in enumerate(zip(groups, parts, strict=False)):
         members, k = list(group), slice(first[g], first[g + 1])
         poses[members], covariance[members] = part.poses, part.pose_covariance
@@ -45,7 +53,9 @@ def side_by_side(
             part.moments.first,
             part.moments.second,
         )
-        visibility[members, k] = part.mixture.weights if part.mixture.visibility is None else part.mixture.visibility
+        visibility[members, k] = (
+            part.mixture.weights if part.mixture.visibility is None else part.mixture.visibility
+        )
         points[members], means[k] = part.moments.points, part.mixture.means
         for i, j in enumerate(members):
             found[j] = part.verdicts[i]
@@ -79,7 +89,9 @@ def side_by_side(
     )
 
 
-def _padded(part: Registration, group: Sequence[int], poses: Float[Array, "M D1 D1"]) -> tuple[Iteration, ...]:
+def _padded(
+    part: Registration, group: Sequence[int], poses: Float[Array, "M D1 D1"]
+) -> tuple[Iteration, ...]:
     """The history of one group beside the others, whose clouds stay where they ended."""
     steps = []
     shift = geometry.translation(poses)[group[0]] - geometry.translation(part.poses)[0]

@@ -2,45 +2,18 @@
 """What a fit says of every point of a cloud, block by block, where the cloud is."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from coframe.types import Array
-from coframe.input.checks import Frames
-from coframe.em.estep import Cloud
-from coframe.result import merged
-from coframe.io.files import atomic
+from coframe.em.estep import Assignment, Cloud, Sweep
 from coframe.em.mixture import Mixture
+from coframe.input.normalise import Frames
 from coframe.input.source import Loaded, Source
-from coframe.em.sweeps import Assignment, Sweep
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where all points of a cloud are written to."""
-
-    path: Path
-    row: np.dtype  # see `io.merged`
-    cloud: int  # its number
-    pose: Float[Array, "D1 D1"]  # in user coordinates
-    offset: int | None = None  # in bytes, where its rows begin in a file that others write to as well; None: its own file
-
-    @contextmanager
-    def opened(self, count: int) -> Iterator[BinaryIO]:
-        """The file at the place of the first row."""
-        if self.offset is not None:
-            with self.path.open("rb+") as file:
-                file.seek(self.offset)
-                yield file
-            return
-        with atomic(self.path) as temporary, temporary.open("wb") as file:
-            merged.begin(file, self.row, count)
-            yield file
+from coframe.result import merged
+from coframe.result.merged import Target
+from coframe.types import Array
 
 
 @dataclass(frozen=True)
@@ -55,13 +28,19 @@ class View:
     def classified(
         self, block: Loaded, mixture: Mixture | None, threads: int = 1
     ) -> tuple[Float[Array, " N"], Int[Array, " N"]]:
-        """The outlier probability and the component of each point; without a mixture, all are outliers."""
+        """The outlier probability and the component of each point; without a mixture, all are
+        outliers.
+        """
         if mixture is None:
             return np.ones(len(block.points)), np.full(len(block.points), -1, np.int64)
         own = replace(mixture, visibility=self.priors)
-        sweep = Sweep([Cloud.of(self.frame.enter([block.points])[0], block.weights)], threads=threads)
+        sweep = Sweep(
+            [Cloud.of(self.frame.enter([block.points])[0], block.weights)], threads=threads
+        )
         (found,) = sweep.assign(self.pose[None], own)
-        return outlier_probability(found, mixture), np.where(found.label < 0, -1, found.label + self.first)
+        return outlier_probability(found, mixture), np.where(
+            found.label < 0, -1, found.label + self.first
+        )
 
 
 @dataclass(frozen=True)
@@ -88,11 +67,17 @@ class Some(Labelled):
 def labelled(source: Source, view: View, mixture: Mixture | None, threads: int = 1) -> Labelled:
     """All points of a cloud."""
     each = [view.classified(block, mixture, threads) for block in source.blocks()]
-    return Labelled(np.concatenate([p for p, _ in each]), np.concatenate([label for _, label in each]))
+    return Labelled(
+        np.concatenate([p for p, _ in each]), np.concatenate([label for _, label in each])
+    )
 
 
-def written(source: Source, view: View, target: Target | None, mixture: Mixture | None, sample: int) -> Some:
-    """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if there is one."""
+def written(
+    source: Source, view: View, target: Target | None, mixture: Mixture | None, sample: int
+) -> Some:
+    """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if there is
+    one.
+    """
     every = -(-source.shape[0] // sample)
     kept, first = [], 0
     for block, (probability, label) in _through(source, view, target, mixture):
@@ -103,7 +88,9 @@ def written(source: Source, view: View, target: Target | None, mixture: Mixture 
     points, columns, probabilities, labels = zip(*kept, strict=True)
     names = columns[0]
     together = {name: np.concatenate([each[name] for each in columns]) for name in names}
-    return Some(np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together)
+    return Some(
+        np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together
+    )
 
 
 def _through(

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from coframe.types import Array
 from coframe.result.colours import palette
+from coframe.types import Array
 
 
 def figure(
-    clouds: Sequence[Float[Array, "_ D"]], names: Sequence[str], *, points: int = 50_000, rng: np.random.Generator
+    clouds: Sequence[Float[Array, "_ D"]],
+    names: Sequence[str],
+    *,
+    points: int = 50_000,
+    rng: np.random.Generator,
 ) -> Any:
     """The clouds (N_j, D) in their colours, D = 2 or 3, thinned evenly to about `points` in all."""
     import plotly.graph_objects as go
@@ -25,8 +29,14 @@ def figure(
         axes = dict(zip("xyz", kept.T, strict=False))
         kind = go.Scatter3d if len(axes) == 3 else go.Scattergl
         marker = {"size": 2 if len(axes) == 3 else 4, "color": colour}
-        made.add_trace(kind(**axes, mode="markers", name=escape(name), marker=marker, hoverinfo="name"))
-    made.update_layout(scene={"aspectmode": "data"}, legend={"itemsizing": "constant"}, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+        made.add_trace(
+            kind(**axes, mode="markers", name=escape(name), marker=marker, hoverinfo="name")
+        )
+    made.update_layout(
+        scene={"aspectmode": "data"},
+        legend={"itemsizing": "constant"},
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+    )
     if clouds[0].shape[1] == 2:
         made.update_yaxes(scaleanchor="x")
     return made

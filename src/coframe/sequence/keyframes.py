@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The back-end: key frames that see the same place, old ones among them, registered jointly. This is what closes loops."""
+"""The back-end: key frames that see the same place, old ones among them, registered jointly.
+
+This is what closes loops.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +12,12 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.align import level
-from coframe.types import Array
-from coframe.em.estep import Cloud
-from coframe.em.joint import Constraints
 from coframe.align.level import Step
+from coframe.em import seeding
+from coframe.em.estep import Cloud, Sweep
+from coframe.em.joint import Constraints
 from coframe.em.mixture import Mixture
-from coframe.em.sweeps import Sweep
+from coframe.types import Array
 
 FLOOR = 1e-7  # of the squared unit
 AHEAD = 0.6  # of the unit: the place that a sensor looks at lies so far before it
@@ -35,8 +38,12 @@ class Keyframe:
         return geometry.transform(self.pose, self.cloud.points)
 
 
-def apart(poses: Float[Array, "M D1 D1"], pose: Float[Array, "D1 D1"], unit: float) -> Float[Array, " M"]:
-    """How differently poses look at the scene: the distance of the sensors and of the places they look at, along z."""
+def apart(
+    poses: Float[Array, "M D1 D1"], pose: Float[Array, "D1 D1"], unit: float
+) -> Float[Array, " M"]:
+    """How differently poses look at the scene: the distance of the sensors and of the places they
+    look at, along z.
+    """
 
     def looked_at(T: Array) -> Array:
         return geometry.translation(T) + AHEAD * unit * geometry.rotation(T)[..., :, -1]
@@ -45,8 +52,12 @@ def apart(poses: Float[Array, "M D1 D1"], pose: Float[Array, "D1 D1"], unit: flo
     return (places + np.linalg.norm(looked_at(poses) - looked_at(pose), axis=1)) / unit
 
 
-def window(keyframes: Sequence[Keyframe], pose: Float[Array, "D1 D1"], count: int, unit: float) -> Int[Array, " n"]:
-    """The latest key frames and as many older ones, those that look at the same place from nearest by; in their order."""
+def window(
+    keyframes: Sequence[Keyframe], pose: Float[Array, "D1 D1"], count: int, unit: float
+) -> Int[Array, " n"]:
+    """The latest key frames and as many older ones, those that look at the same place from nearest
+    by; in their order.
+    """
     M = len(keyframes)
     if count >= M:
         return np.arange(M)
@@ -69,8 +80,12 @@ def registered(
     poses = np.array([keyframe.pose for keyframe in keyframes])
     points = np.concatenate([keyframe.points for keyframe in keyframes])
     D, floor = points.shape[1], FLOOR * unit**2
-    mixture = level.seeded(points, len(keyframes), components, floor, geometry.random_rotation(rng, D))
-    sweep = Sweep([keyframe.cloud for keyframe in keyframes], threads=threads, tolerance=level.TOLERANCE)
+    mixture = seeding.seeded(
+        points, len(keyframes), components, floor, geometry.random_rotation(rng, D)
+    )
+    sweep = Sweep(
+        [keyframe.cloud for keyframe in keyframes], threads=threads, tolerance=level.TOLERANCE
+    )
     hold = Step(floor, hold=True)
     joint = Step(floor, constraints=Constraints(fixed=tuple(fixed)))
     moments, _ = sweep.moments(poses, mixture, full=True)
@@ -80,7 +95,11 @@ def registered(
             moments, _ = sweep.moments(poses, mixture, full=True)
             poses, mixture = joint(moments, poses, mixture, 1.0)
     _, log_likelihood = sweep.moments(poses, mixture, full=True)
-    density = level.outlier_density(level.typical(log_likelihood, sweep.points))
+    density = seeding.outlier_density(seeding.typical(log_likelihood, sweep.points))
     mixture = replace(mixture, outlier_density=density)
-    poses = geometry.pose(geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses))
-    return [replace(keyframe, pose=pose) for keyframe, pose in zip(keyframes, poses, strict=True)], mixture
+    poses = geometry.pose(
+        geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses)
+    )
+    return [
+        replace(keyframe, pose=pose) for keyframe, pose in zip(keyframes, poses, strict=True)
+    ], mixture

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Where parts of a sequence meet: a part that began after a loss, matched with what was seen before, from anywhere.
+"""Where parts of a sequence meet: a part that began after a loss, matched with what was seen
+before, from anywhere.
 
-A single frame after a loss fits in many places. A part of a sequence, tracked on its own, fits in few, and grows until it does
-in one: its merged points are matched with those of each place (see `coframe.start`), and the evidence for and against counted.
+A single frame after a loss fits in many places. A part of a sequence, tracked on its own, fits in
+few, and grows until it does in one: its merged points are matched with those of each place (see
+`coframe.start`), and the evidence for and against counted.
 """
 
 from collections.abc import Sequence
@@ -12,14 +14,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import Summary
+from coframe.input.normalise import Summary
+from coframe.input.source import Loaded
 from coframe.sequence import keyframes as backend
 from coframe.sequence.keyframes import Keyframe
-from coframe.input.source import Loaded
 from coframe.start import features, graph, match
 from coframe.start.features import Scan
 from coframe.start.match import Solver
+from coframe.types import Array
 
 SIDE = 0.04  # of the unit: spacing of the points that are matched
 MEMBERS = 20  # key frames of a place, at most
@@ -27,7 +29,8 @@ APART = 0.3  # see `backend.apart`: places are no nearer to each other
 MOST = 16  # places that a part is matched with, at most
 CELL = 0.05  # rad
 IN_FRONT = 0.9  # of the distance of what was seen: nearer than that, it would have been hidden
-CONTRADICTED = 0.1  # share of what is in view that should hide what was seen: with more, two parts do not fit
+# share of what is in view that should hide what was seen: with more, two parts do not fit
+CONTRADICTED = 0.1
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class Place:
         return cls(tuple(int(i) for i in members), summary.median, scan, side)
 
 
-def around(keyframes: Sequence[Keyframe], pose: Float[Array, "4 4"], unit: float) -> list[list[int]]:
+def around(
+    keyframes: Sequence[Keyframe], pose: Float[Array, "4 4"], unit: float
+) -> list[list[int]]:
     """The members of all places, those that look most like `pose` first."""
     poses = np.array([keyframe.pose for keyframe in keyframes])
     chosen: list[int] = []
@@ -57,12 +62,19 @@ def around(keyframes: Sequence[Keyframe], pose: Float[Array, "4 4"], unit: float
             chosen.append(int(i))
         if len(chosen) == MOST:
             break
-    near = [np.sort(np.argsort(backend.apart(poses, poses[i], unit), kind="stable")[:MEMBERS]) for i in chosen]
+    near = [
+        np.sort(np.argsort(backend.apart(poses, poses[i], unit), kind="stable")[:MEMBERS])
+        for i in chosen
+    ]
     return [list(members) for members in dict.fromkeys(tuple(each.tolist()) for each in near)]
 
 
-def met(part: Place, place: Place, guesses: Sequence[Float[Array, "4 4"]], solver: Solver) -> Float[Array, "4 4"] | None:
-    """The motion that carries the part onto the place, if there is clearly more evidence for one than for all others."""
+def met(
+    part: Place, place: Place, guesses: Sequence[Float[Array, "4 4"]], solver: Solver
+) -> Float[Array, "4 4"] | None:
+    """The motion that carries the part onto the place, if there is clearly more evidence for one
+    than for all others.
+    """
     a, b = part.scan, place.scan
     entered = [_between(part, place, guess, 1 / place.side) for guess in guesses]
     edge = match.weighed(a, b, (0, 1), [*entered, *(solver.motions(*match.matched(a, b)) or [])])
@@ -73,14 +85,20 @@ def met(part: Place, place: Place, guesses: Sequence[Float[Array, "4 4"]], solve
     return geometry.pose(R, place.centre + shift - R @ part.centre)
 
 
-def _between(part: Place, place: Place, motion: Float[Array, "4 4"], scale: float) -> Float[Array, "4 4"]:
+def _between(
+    part: Place, place: Place, motion: Float[Array, "4 4"], scale: float
+) -> Float[Array, "4 4"]:
     """A motion of the part in the scans' coordinates."""
     R = geometry.rotation(motion)
     return geometry.pose(R, scale * (R @ part.centre + geometry.translation(motion) - place.centre))
 
 
-def conflict(part: Sequence[Keyframe], others: Sequence[Keyframe], motion: Float[Array, "4 4"]) -> float:
-    """The share of what each side has in view that should have hidden what it saw, the worse of both sides."""
+def conflict(
+    part: Sequence[Keyframe], others: Sequence[Keyframe], motion: Float[Array, "4 4"]
+) -> float:
+    """The share of what each side has in view that should have hidden what it saw, the worse of
+    both sides.
+    """
     moved = geometry.transform(motion, np.concatenate([keyframe.points for keyframe in part]))
     scene = np.concatenate([keyframe.points for keyframe in others])
     through = [seen_through(each.cloud.points, scene, motion @ each.pose) for each in part]
@@ -88,10 +106,14 @@ def conflict(part: Sequence[Keyframe], others: Sequence[Keyframe], motion: Float
     return float(max(np.mean(through), np.mean(back)))
 
 
-def seen_through(frame: Float[Array, "N 3"], scene: Float[Array, "S 3"], pose: Float[Array, "4 4"]) -> float:
-    """The share of the scene in the frame's view that should hide what the frame saw: a pose cannot be right where it is large.
+def seen_through(
+    frame: Float[Array, "N 3"], scene: Float[Array, "S 3"], pose: Float[Array, "4 4"]
+) -> float:
+    """The share of the scene in the frame's view that should hide what the frame saw: a pose cannot
+    be right where it is large.
 
-    frame: points in the sensor's own frame, the sensor at the origin. Directions are told apart by `CELL`.
+    frame: points in the sensor's own frame, the sensor at the origin. Directions are told apart by
+    `CELL`.
     """
     cells, distance = _directions(frame)
     others, reach = _directions(geometry.transform(geometry.inverse(pose), scene))
@@ -107,5 +129,7 @@ def _directions(points: Float[Array, "N 3"]) -> tuple[Int[Array, " N"], Float[Ar
     """The cell of each direction from the origin, as one number, and the distances."""
     x, y, z = points.T
     azimuth, elevation = np.arctan2(x, z), np.arctan2(y, np.hypot(x, z))
-    cells = np.floor(azimuth / CELL).astype(np.int64) * 1000 + np.floor(elevation / CELL).astype(np.int64)
+    cells = np.floor(azimuth / CELL).astype(np.int64) * 1000 + np.floor(elevation / CELL).astype(
+        np.int64
+    )
     return cells, np.linalg.norm(points, axis=1)

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from coframe.types import Array
-from coframe.input.checks import LARGEST_NUMBER, InputError
 from coframe.em.estep import Cloud
+from coframe.em.localise import Target
+from coframe.em.mixture import Mixture
+from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.io import npz
 from coframe.io.files import atomic
 from coframe.io.scan import is_motion
-from coframe.em.mixture import Mixture
-from coframe.em.localise import Target
 from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.relocalise import REACHES
 from coframe.sequence.tracker import Meeting, Tracker, TrackOptions
+from coframe.types import Array
 
 INDICES = ("base", "index", "parts", "sizes", "order")
 NUMBERS = ("unit", "usual", "since", "part", "attempt")
@@ -41,18 +41,29 @@ def save(tracker: Tracker, path: str | os.PathLike[str]) -> None:
         "parts": np.array([keyframe.part for keyframe in keyframes], np.int64),
         "poses": np.array([keyframe.pose for keyframe in keyframes]).reshape(-1, 4, 4),
         "sizes": np.array([len(keyframe.cloud) for keyframe in keyframes], np.int64),
-        "rows": np.concatenate([keyframe.cloud.rows for keyframe in keyframes] or [np.zeros((4, 0))], 1),
-        "order": np.concatenate([keyframe.cloud.order for keyframe in keyframes] or [np.zeros(0, np.int64)]),
+        "rows": np.concatenate(
+            [keyframe.cloud.rows for keyframe in keyframes] or [np.zeros((4, 0))], 1
+        ),
+        "order": np.concatenate(
+            [keyframe.cloud.order for keyframe in keyframes] or [np.zeros(0, np.int64)]
+        ),
     }
     if tracker.mixture is not None:
         mixture = tracker.mixture
-        state |= {"means": mixture.means, "covariances": mixture.covariances, "weights": mixture.weights}
+        state |= {
+            "means": mixture.means,
+            "covariances": mixture.covariances,
+            "weights": mixture.weights,
+        }
         state |= {"outlier_density": np.array(mixture.outlier_density)}
     if tracker.proposal is not None:
         state["proposal"] = tracker.proposal
     if tracker.meeting is not None:
         meeting = tracker.meeting
-        state |= {"meeting": np.array([meeting.first, meeting.joined], np.int64), "meeting_poses": meeting.poses}
+        state |= {
+            "meeting": np.array([meeting.first, meeting.joined], np.int64),
+            "meeting_poses": meeting.poses,
+        }
     with atomic(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **state)
 
@@ -65,9 +76,20 @@ def load(path: str | os.PathLike[str]) -> Tracker:
         state = npz.read(path)
         _check(state)
         return _restored(state)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path}: expected the state of a run, found something else ({reason})") from None
+        raise InputError(
+            f"{path}: expected the state of a run, found something else ({reason})"
+        ) from None
 
 
 def _restored(s: dict[str, Any]) -> Tracker:
@@ -76,13 +98,19 @@ def _restored(s: dict[str, Any]) -> Tracker:
     unit, usual, *counts = s["numbers"].tolist()
     tracker.unit, tracker.usual = unit, usual
     tracker.since, tracker.part, tracker.attempt = (int(count) for count in counts)
-    tracker.velocity, tracker.times, tracker.base = s["velocity"], s["times"].tolist(), s["base"].tolist()
+    tracker.velocity, tracker.times, tracker.base = (
+        s["velocity"],
+        s["times"].tolist(),
+        s["base"].tolist(),
+    )
     tracker.relative, tracker.explained = list(s["relative"]), s["explained"].tolist()
     cuts = np.cumsum(s["sizes"])[:-1]
     rows, orders = np.split(s["rows"], cuts, axis=1), np.split(s["order"], cuts)
     tracker.keyframes = [
         Keyframe(int(index), Cloud(np.ascontiguousarray(row), order, 3), pose, int(part))
-        for index, part, row, order, pose in zip(s["index"], s["parts"], rows, orders, s["poses"], strict=bool(len(s["index"])))
+        for index, part, row, order, pose in zip(
+            s["index"], s["parts"], rows, orders, s["poses"], strict=bool(len(s["index"]))
+        )
     ]
     if "means" in s:
         density = float(s["outlier_density"])
@@ -97,11 +125,33 @@ def _restored(s: dict[str, Any]) -> Tracker:
 def _check(s: dict[str, Array]) -> None:
     """A ValueError where the numbers are not those of a run."""
     frames = {"times": "N", "base": "N", "relative": "N 4 4", "explained": "N"}
-    keyframes = {"index": "F", "parts": "F", "poses": "F 4 4", "sizes": "F", "rows": "4 S", "order": "S"}
+    keyframes = {
+        "index": "F",
+        "parts": "F",
+        "poses": "F 4 4",
+        "sizes": "F",
+        "rows": "4 S",
+        "order": "S",
+    }
     meeting = {"meeting": "2", "meeting_poses": "G 4 4"} if "meeting" in s else {}
     proposal = {"proposal": "4 4"} if "proposal" in s else {}
-    mixture = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""} if "means" in s else {}
-    npz.numbers(s, {"numbers": "5", "velocity": "4 4", **frames, **keyframes, **mixture, **meeting, **proposal})
+    mixture = (
+        {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""}
+        if "means" in s
+        else {}
+    )
+    npz.numbers(
+        s,
+        {
+            "numbers": "5",
+            "velocity": "4 4",
+            **frames,
+            **keyframes,
+            **mixture,
+            **meeting,
+            **proposal,
+        },
+    )
     ends = np.cumsum(s["sizes"])
     if (
         (s["sizes"] < 1).any()
@@ -121,11 +171,15 @@ def _check(s: dict[str, Array]) -> None:
         raise ValueError("its parts are none")
     if not ((s["base"] >= -1) & (s["base"] < len(ends))).all():  # -1: a frame without a place
         raise ValueError("a frame belongs to a key frame that it has not")
-    if not all(is_motion(pose) for name in ("poses", "relative") for pose in s[name]) or not is_motion(s["velocity"]):
+    if not all(
+        is_motion(pose) for name in ("poses", "relative") for pose in s[name]
+    ) or not is_motion(s["velocity"]):
         raise ValueError("its poses are not rotations and translations")
     if len(ends) and not ("means" in s and 0 < s["numbers"][0] <= LARGEST_NUMBER):
         raise ValueError("it has no model")
-    if mixture and (not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0):
+    if mixture and (
+        not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0
+    ):
         raise ValueError("its model has no weights")
     if mixture and np.linalg.eigvalsh(s["covariances"]).min() <= 0:
         raise ValueError("a component of its model has no positive variance")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """`track`: a sequence in, the path of the sensor and a model of the scene out.
 
-Each frame is placed against the mixture of a few key frames (`placement`). Every few frames one becomes a key frame itself, and
-is registered jointly with those that see the same place, recent and old (`backend`): so loops close as soon as the sensor comes
-back. Frames are remembered relative to their key frame and follow when it moves. What comes after a loss is a part of its own
-until it is found where it meets what was seen before (`places`).
+Each frame is placed against the mixture of a few key frames (`placement`). Every few frames one
+becomes a key frame itself, and is registered jointly with those that see the same place, recent and
+old (`backend`): so loops close as soon as the sensor comes back. Frames are remembered relative to
+their key frame and follow when it moves. What comes after a loss is a part of its own until it is
+found where it meets what was seen before (`places`).
 """
 
 from collections.abc import Callable
@@ -14,21 +15,22 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
-from coframe.align import level
-from coframe.types import Array
-from coframe.input.checks import InputError, extent
-from coframe.input.options import check_whole
+from coframe.em import seeding
 from coframe.em.estep import Cloud
-from coframe.em.mixture import Mixture
 from coframe.em.localise import Placement, Target, place
-from coframe.io import frames
-from coframe.sequence import keyframes as backend, places, relocalise
-from coframe.sequence.keyframes import Keyframe
+from coframe.em.mixture import Mixture
+from coframe.errors import InputError
+from coframe.geometry import extent
+from coframe.input.options import check_whole
 from coframe.io.frames import Frame, Frames
+from coframe.io.trajectory import Trajectory
+from coframe.sequence import keyframes as backend
+from coframe.sequence import places, relocalise, sampling
+from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.places import Place
 from coframe.sequence.relocalise import FAR_REACHES, FIRST, FOUND, REACHES, Search
-from coframe.em.sweeps import quiet_blas
-from coframe.io.trajectory import Trajectory
+from coframe.threads import quiet_blas
+from coframe.types import Array
 
 LEAST_POINTS = 200  # a frame with fewer shows nothing
 LARGEST = 1e30  # coordinates, and inverse extents: beyond, there is no unit of length
@@ -56,7 +58,16 @@ class TrackOptions:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        least = {"points": 1, "components": 1, "every": 1, "window": 1, "iterations": 0, "final": 0, "seed": 0, "threads": 1}
+        least = {
+            "points": 1,
+            "components": 1,
+            "every": 1,
+            "window": 1,
+            "iterations": 0,
+            "final": 0,
+            "seed": 0,
+            "threads": 1,
+        }
         check_whole(self, least)
 
 
@@ -92,7 +103,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Tracked(Trajectory):
-    """The path of a sensor, which frames were lost (their poses are the last known one), and what the model is made of."""
+    """The path of a sensor, which frames were lost (their poses are the last known one), and what
+    the model is made of.
+    """
 
     lost: Bool[Array, " N"]
     explained: Float[Array, " N"]
@@ -105,31 +118,38 @@ class Tracked(Trajectory):
 
     def merged(self) -> Float[Array, "_ D"]:
         """The points of all key frames in the common frame."""
-        return np.concatenate([keyframe.points for keyframe in self.keyframes] or [np.zeros((0, 3))])
+        return np.concatenate(
+            [keyframe.points for keyframe in self.keyframes] or [np.zeros((0, 3))]
+        )
 
     def model(self, components: int = 5000) -> Mixture:
-        """A mixture of the whole scene, one component for each cell of a tree over the points of all key frames."""
+        """A mixture of the whole scene, one component for each cell of a tree over the points of
+        all key frames.
+        """
         points = self.merged()
         if not len(points):
             raise InputError("model: expected frames that show something, found none")
         floor = backend.FLOOR * extent(points) ** 2
-        return level.seeded(points, 1, components, floor, np.eye(points.shape[1]))
+        return seeding.seeded(points, 1, components, floor, np.eye(points.shape[1]))
 
 
 @dataclass
 class Tracker:
     """The state of a run. Frames are given to it one by one.
 
-    A sequence has parts: a loss begins a new one, which is tracked on its own, in a frame of its own, until it is known where
-    it meets another. The largest part is the common frame; frames of the others are lost.
+    A sequence has parts: a loss begins a new one, which is tracked on its own, in a frame of its
+    own, until it is known where it meets another. The largest part is the common frame; frames of
+    the others are lost.
     """
 
     options: TrackOptions = field(default_factory=TrackOptions)
     unit: float = 0.0  # extent of the first frame
     keyframes: list[Keyframe] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    base: list[int] = field(default_factory=list)  # key frame of each frame; -1: it has no place, in no part
-    relative: list[Array] = field(default_factory=list)  # pose of each frame in that of its key frame
+    # key frame of each frame; -1: it has no place, in no part
+    base: list[int] = field(default_factory=list)
+    # pose of each frame in that of its key frame
+    relative: list[Array] = field(default_factory=list)
     explained: list[float] = field(default_factory=list)
     velocity: Array = field(default_factory=lambda: np.eye(4))
     usual: float = 1.0  # running mean of the explained share
@@ -156,15 +176,26 @@ class Tracker:
     @property
     def main(self) -> int:
         """The largest part, the first of them."""
-        return int(np.argmax(np.bincount([keyframe.part for keyframe in self.keyframes]))) if self.keyframes else 0
+        return (
+            int(np.argmax(np.bincount([keyframe.part for keyframe in self.keyframes])))
+            if self.keyframes
+            else 0
+        )
 
     def prepared(self, index: int, frame: Frame) -> Prepared:
-        """Points drawn from a frame. It depends on nothing that was tracked, so that it may be done ahead."""
+        """Points drawn from a frame.
+
+        It depends on nothing that was tracked, so that it may be done ahead.
+        """
         if not _shows_something(frame):
             return Prepared(frame.time, None, 0.0)
         rng = np.random.default_rng([self.options.seed, index])
-        some = frames.by_surface(frame, self.options.points, rng, balance=BALANCE)
-        return Prepared(frame.time, Cloud.of(some.points, some.weights / some.weights.mean()), extent(some.points))
+        some = sampling.by_surface(frame, self.options.points, rng, balance=BALANCE)
+        return Prepared(
+            frame.time,
+            Cloud.of(some.points, some.weights / some.weights.mean()),
+            extent(some.points),
+        )
 
     def add(self, frame: Prepared) -> Progress:
         """The next frame."""
@@ -178,10 +209,14 @@ class Tracker:
         if cloud is not None and placed is not None:
             self._kept(index, cloud, placed)
         lost = self.base[index] < 0 or self.part != self.main
-        return Progress(index, frame.time, self._known(index), self.explained[index], lost, len(self.keyframes))
+        return Progress(
+            index, frame.time, self._known(index), self.explained[index], lost, len(self.keyframes)
+        )
 
     def _followed(self, cloud: Cloud, time: float) -> Placement | None:
-        """The frame against the model, from a constant velocity; if that is no good, from farther away."""
+        """The frame against the model, from a constant velocity; if that is no good, from farther
+        away.
+        """
         last = self._last()
         if self.target is None or last is None or self._unseen(time - self.times[last]):
             return None
@@ -191,7 +226,10 @@ class Tracker:
         if placed.explained >= LOST * self.usual:
             return placed
         far = Target.of(self.mixture, FAR_REACHES, self.unit)
-        placed = max((place(far, cloud, each) for each in (start, self.pose(last))), key=lambda each: each.explained)
+        placed = max(
+            (place(far, cloud, each) for each in (start, self.pose(last))),
+            key=lambda each: each.explained,
+        )
         return placed if placed.explained >= FOUND * self.usual else None
 
     def _begun(self, frame: Prepared) -> Placement:
@@ -233,11 +271,15 @@ class Tracker:
 
     def _joint(self, keyframes: list[Keyframe], iterations: int) -> tuple[list[Keyframe], Mixture]:
         options = self.options
-        return backend.registered(keyframes, options.components, self.unit, iterations, self.rng, options.threads)
+        return backend.registered(
+            keyframes, options.components, self.unit, iterations, self.rng, options.threads
+        )
 
     def _window(self, members: Int[Array, " n"], pose: Float[Array, "4 4"]) -> list[int]:
         """Of these key frames, the latest and those that look at the same place."""
-        chosen = backend.window([self.keyframes[i] for i in members], pose, self.options.window, self.unit)
+        chosen = backend.window(
+            [self.keyframes[i] for i in members], pose, self.options.window, self.unit
+        )
         return members[chosen].tolist()
 
     def _keyframe(self, index: int, cloud: Cloud, pose: Float[Array, "4 4"]) -> None:
@@ -252,7 +294,9 @@ class Tracker:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Take out the key frame that leaves the window if older ones look at the same place: memory follows the scene."""
+        """Take out the key frame that leaves the window if older ones look at the same place:
+        memory follows the scene.
+        """
         members = self.members(self.part)
         if len(members) < self.options.window + 2:
             return
@@ -272,15 +316,22 @@ class Tracker:
         self._places.clear()
 
     def _model(self) -> None:
-        """Registers the last key frame with those that see the same; the mixture of them all is the new target."""
+        """Registers the last key frame with those that see the same; the mixture of them all is the
+        new target.
+        """
         chosen = self._window(self.members(self.part), self.keyframes[-1].pose)
-        moved, self.mixture = self._joint([self.keyframes[i] for i in chosen], self.options.iterations)
+        moved, self.mixture = self._joint(
+            [self.keyframes[i] for i in chosen], self.options.iterations
+        )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
         self.target = Target.of(self.mixture, REACHES, self.unit)
 
     def _look(self) -> None:
-        """Look for the current part in the others. Two looks, some frames apart, must find it in the same place."""
+        """Look for the current part in the others.
+
+        Two looks, some frames apart, must find it in the same place.
+        """
         members = self.members(self.part)
         if len(members) < self.attempt:
             return
@@ -296,14 +347,29 @@ class Tracker:
     def _search(self) -> Search:
         options = self.options
         unit, usual = self.unit, self.usual
-        return Search(self.keyframes, options.window, options.components, unit, usual, self.rng, options.threads, self._places)
+        return Search(
+            self.keyframes,
+            options.window,
+            options.components,
+            unit,
+            usual,
+            self.rng,
+            options.threads,
+            self._places,
+        )
 
     def _join(self, other: int, motion: Float[Array, "4 4"]) -> None:
         """The current part becomes one with another."""
         members = self.members(self.part)
-        self.meeting = Meeting(int(members[0]), len(self.keyframes), np.array([keyframe.pose for keyframe in self.keyframes]))
+        self.meeting = Meeting(
+            int(members[0]),
+            len(self.keyframes),
+            np.array([keyframe.pose for keyframe in self.keyframes]),
+        )
         for i in members:
-            self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose, part=other)
+            self.keyframes[i] = replace(
+                self.keyframes[i], pose=motion @ self.keyframes[i].pose, part=other
+            )
         self.part, self.proposal = other, None
         self._places.clear()
         self._model()
@@ -314,7 +380,10 @@ class Tracker:
         assert meeting is not None
         since = self.keyframes[meeting.joined :]
         old = self.members(self.part)
-        near = [self.keyframes[i] for i in self._window(old[old < meeting.first], self.keyframes[-1].pose)]
+        near = [
+            self.keyframes[i]
+            for i in self._window(old[old < meeting.first], self.keyframes[-1].pose)
+        ]
         if places.conflict(since[-PROBATION:], near, np.eye(4)) > places.CONTRADICTED:
             self._part_again(meeting)
         elif len(since) >= PROBATION:
@@ -333,15 +402,27 @@ class Tracker:
 
     @quiet_blas()
     def settle(self) -> None:
-        """A last joint registration of key frames from all over the common frame; those between them follow."""
+        """A last joint registration of key frames from all over the common frame; those between
+        them follow.
+        """
         members = self.members(self.main)
-        chosen = members[np.unique(np.linspace(0, len(members) - 1, min(len(members), SETTLED)).round().astype(np.int64))]
+        chosen = members[
+            np.unique(
+                np.linspace(0, len(members) - 1, min(len(members), SETTLED))
+                .round()
+                .astype(np.int64)
+            )
+        ]
         if len(chosen) < FIRST or not self.options.final:
             return
         options, some = self.options, [self.keyframes[i] for i in chosen]
         size = SCENE * options.components
-        moved, _ = backend.registered(some, size, self.unit, options.final, self.rng, options.threads)
-        for begin, end, keyframe in zip(chosen, [*chosen[1:], len(self.keyframes)], moved, strict=True):
+        moved, _ = backend.registered(
+            some, size, self.unit, options.final, self.rng, options.threads
+        )
+        for begin, end, keyframe in zip(
+            chosen, [*chosen[1:], len(self.keyframes)], moved, strict=True
+        ):
             motion = keyframe.pose @ geometry.inverse(self.keyframes[begin].pose)
             for i in members[(members >= begin) & (members < end)]:
                 self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
@@ -379,9 +460,11 @@ def track(
     options: TrackOptions | None = None,
     on_frame: Callable[[Progress], bool | None] = lambda progress: False,
 ) -> Tracked:
-    """The path of a sensor through a sequence of frames (see `open_frames`); pose i carries frame i into the first one's frame.
+    """The path of a sensor through a sequence of frames (see `open_frames`); pose i carries frame i
+    into the first one's frame.
 
-    Where the path breaks and its parts cannot be connected, poses are those of the largest part, and other frames are lost.
+    Where the path breaks and its parts cannot be connected, poses are those of the largest part,
+    and other frames are lost.
 
     on_frame: called after each frame; returning True ends the run with what is done.
 

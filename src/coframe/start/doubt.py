@@ -14,4 +14,6 @@ class Doubt:
 
     cloud: int
     reason: str
-    alternatives: tuple[Float[Array, "D1 D1"], ...] = ()  # poses, relative to the same group's frame at the start
+    alternatives: tuple[
+        Float[Array, "D1 D1"], ...
+    ] = ()  # poses, relative to the same group's frame at the start

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""A cloud as the matcher sees it: few points, evenly spaced, with normals and descriptors of the surface around them.
+"""A cloud as the matcher sees it: few points, evenly spaced, with normals and descriptors of the
+surface around them.
 
-Lengths are in multiples of the spacing between these points, which is the same for all clouds: nothing here has a unit. The
-descriptors are fast point feature histograms (Rusu et al., 2009): they do not change when the cloud is turned or moved.
+Lengths are in multiples of the spacing between these points, which is the same for all clouds:
+nothing here has a unit. The descriptors are fast point feature histograms (Rusu et al., 2009): they
+do not change when the cloud is turned or moved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,10 +16,11 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
-from coframe.types import Array
-from coframe.input.checks import Summary
 from coframe.compute.places import Place
-from coframe.input.source import Loaded, Source, median
+from coframe.input.normalise import Summary
+from coframe.input.quantiles import median
+from coframe.input.source import Loaded, Source
+from coframe.types import Array
 
 NORMAL_RADIUS = 3.0  # spacings: the patch a normal is fitted to
 FEATURE_RADIUS = 6.0  # spacings: the patch a descriptor describes
@@ -29,13 +32,16 @@ ONE_SIDED = 0.05  # share of its points that a cloud seen from one side may hide
 
 @dataclass(frozen=True)
 class Scan:
-    """A cloud made sparse: n points about one spacing apart, in units of the spacing, about the cloud's median."""
+    """A cloud made sparse: n points about one spacing apart, in units of the spacing, about the
+    cloud's median.
+    """
 
     points: Float[Array, "n 3"]
     normals: Float[Array, "n 3"]  # oriented alike; which of the two ways is a guess
     descriptors: Float[Array, "n F"]  # unit vectors
     tree: cKDTree
-    view: Float[Array, " 3"] | None  # the direction from which all points can be seen, if there is one
+    # the direction from which all points can be seen, if there is one
+    view: Float[Array, " 3"] | None
 
     def __len__(self) -> int:
         return len(self.points)
@@ -43,11 +49,21 @@ class Scan:
     def fewer(self, count: int) -> "Scan":
         """About `count` of the points, spread over all."""
         every = slice(None, None, max(1, len(self) // count))
-        return replace(self, points=self.points[every], normals=self.normals[every], descriptors=self.descriptors[every])
+        return replace(
+            self,
+            points=self.points[every],
+            normals=self.normals[every],
+            descriptors=self.descriptors[every],
+        )
 
     def flipped(self) -> "Scan":
         """The same scan with its normals the other way."""
-        return replace(self, normals=-self.normals, descriptors=descriptors(self.points, -self.normals, self.tree), view=None)
+        return replace(
+            self,
+            normals=-self.normals,
+            descriptors=descriptors(self.points, -self.normals, self.tree),
+            view=None,
+        )
 
     @classmethod
     def of(cls, points: Float[Array, "N 3"]) -> "Scan":
@@ -63,14 +79,17 @@ class Scan:
 
 
 def spacing(clouds: Place[Source], summaries: Sequence[Summary], count: int) -> float:
-    """The side of a grid of which the median cloud touches about `count` cells: a length that follows the clouds' units.
+    """The side of a grid of which the median cloud touches about `count` cells: a length that
+    follows the clouds' units.
 
-    Clouds that have fewer points than that give the side at which most of their points have a cell of their own.
+    Clouds that have fewer points than that give the side at which most of their points have a cell
+    of their own.
     """
     high = float(np.median(clouds.each(reach, summaries)))
+    # most points in one place
     high = high or max(
         float(np.abs([s.low - s.median, s.high - s.median]).max()) for s in summaries
-    )  # most points in one place
+    )
     low = high / 1000
     wanted = min(count, 0.7 * float(np.median([summary.count for summary in summaries])))
     for _ in range(12):
@@ -100,7 +119,9 @@ def touched(cloud: Source, summary: Summary, side: float) -> int:
 
 
 def thinned(cloud: Source, summary: Summary, side: float) -> Float[Array, "n D"]:
-    """The means of the points in each cell of a grid through the cloud's median, which is the origin of the result."""
+    """The means of the points in each cell of a grid through the cloud's median, which is the
+    origin of the result.
+    """
     cells = _cells(cloud, summary, side)
     mass, sums = np.zeros(len(cells)), np.zeros((cloud.shape[1], len(cells)))
     for block in cloud.counted().blocks():
@@ -122,7 +143,10 @@ def _cells(cloud: Source, summary: Summary, side: float) -> Int[Array, " n"]:
 
 def _cell(points: Float[Array, "N D"], summary: Summary, side: float) -> Int[Array, " N"]:
     """The number of the cell of each point."""
-    low, high = (np.floor((corner - summary.median) / side).astype(np.int64) for corner in (summary.low, summary.high))
+    low, high = (
+        np.floor((corner - summary.median) / side).astype(np.int64)
+        for corner in (summary.low, summary.high)
+    )
     key = np.floor((points - summary.median) / side).astype(np.int64) - low
     sides = high - low + 1
     flat = key[:, 0]
@@ -132,9 +156,14 @@ def _cell(points: Float[Array, "N D"], summary: Summary, side: float) -> Int[Arr
 
 
 def fitted_normals(
-    points: Float[Array, "n 3"], tree: cKDTree, *, radius: float = NORMAL_RADIUS, planar: bool = False
+    points: Float[Array, "n 3"],
+    tree: cKDTree,
+    *,
+    radius: float = NORMAL_RADIUS,
+    planar: bool = False,
 ) -> tuple[Float[Array, "n 3"], Float[Array, " n"]]:
-    """Normals of the planes through the neighbours of each point, of either sign, and how rough the patches are.
+    """Normals of the planes through the neighbours of each point, of either sign, and how rough the
+    patches are.
 
     `planar`: the points lie in the plane z = 0, and so do the normals of the lines through them.
     """
@@ -144,9 +173,15 @@ def fitted_normals(
     mass = np.bincount(source, minlength=n) + 1.0
     mean = np.stack([np.bincount(source, axis, minlength=n) for axis in d.T], 1) / mass[:, None]
     second = np.stack(
-        [np.bincount(source, d[:, i] * d[:, j], minlength=n) / mass for i in range(3) for j in range(3)], 1
+        [
+            np.bincount(source, d[:, i] * d[:, j], minlength=n) / mass
+            for i in range(3)
+            for j in range(3)
+        ],
+        1,
     ).reshape(n, 3, 3)
-    second += 1e-6 * np.diag([1.0, 2.0, 3.0])  # a patch along a line gets a normal that does not hang on the last bit
+    # a patch along a line gets a normal that does not hang on the last bit
+    second += 1e-6 * np.diag([1.0, 2.0, 3.0])
     if planar:
         second[:, 2, 2] = 1e3 * radius**2  # no normal along z
     values, vectors = np.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])
@@ -159,11 +194,14 @@ def _neighbours(points: Float[Array, "n 3"], tree: cKDTree, radius: float) -> tu
     return np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
 
 
-def oriented(points: Float[Array, "n 3"], normals: Float[Array, "n 3"], roughness: Float[Array, " n"]) -> Float[Array, "n 3"]:
-    """Normals whose signs agree between neighbours, carried along a tree over the surface that avoids its edges.
+def oriented(
+    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], roughness: Float[Array, " n"]
+) -> Float[Array, "n 3"]:
+    """Normals whose signs agree between neighbours, carried along a tree over the surface that
+    avoids its edges.
 
-    The sign of a connected piece is that which makes it bulge: surfaces are seen from outside more often than from inside, and
-    where all clouds are seen from inside, all are turned alike.
+    The sign of a connected piece is that which makes it bulge: surfaces are seen from outside more
+    often than from inside, and where all clouds are seen from inside, all are turned alike.
     """
     n = len(points)
     near = cKDTree(points).query(points, min(9, n))[1]
@@ -186,8 +224,12 @@ def oriented(points: Float[Array, "n 3"], normals: Float[Array, "n 3"], roughnes
     return signed * np.where(vote[piece] < 0, -1.0, 1.0)[:, None]
 
 
-def descriptors(points: Float[Array, "n 3"], normals: Float[Array, "n 3"], tree: cKDTree) -> Float[Array, "n F"]:
-    """Fast point feature histograms, as unit vectors whose products tell how alike two patches are (Hellinger's distance)."""
+def descriptors(
+    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], tree: cKDTree
+) -> Float[Array, "n F"]:
+    """Fast point feature histograms, as unit vectors whose products tell how alike two patches are
+    (Hellinger's distance).
+    """
     n = len(points)
     source, target = _neighbours(points, tree, FEATURE_RADIUS)
     d = points[target] - points[source]
@@ -212,7 +254,9 @@ def descriptors(points: Float[Array, "n 3"], normals: Float[Array, "n 3"], tree:
 
 
 def _histograms(source: Array, value: Float[Array, " m"], n: int) -> Float[Array, "n B"]:
-    """For each source, the shares of its values in bins of [-1, 1]; a value is split between the two nearest bins."""
+    """For each source, the shares of its values in bins of [-1, 1]; a value is split between the
+    two nearest bins.
+    """
     place = np.clip((value + 1) / 2 * BINS - 0.5, 0, BINS - 1)
     low = np.minimum(place.astype(int), BINS - 2)
     share = place - low
@@ -223,7 +267,9 @@ def _histograms(source: Array, value: Float[Array, " m"], n: int) -> Float[Array
 
 
 def view(points: Float[Array, "n 3"], normals: Float[Array, "n 3"]) -> Float[Array, " 3"] | None:
-    """The direction a cloud was scanned from, if it was scanned from one: no point hides another there."""
+    """The direction a cloud was scanned from, if it was scanned from one: no point hides another
+    there.
+    """
     mean = normals.mean(0)
     for _ in range(20):  # towards the direction that even the most slanted normals look at
         slanted = normals @ mean < 0.1 * np.linalg.norm(mean)
@@ -239,8 +285,9 @@ def view(points: Float[Array, "n 3"], normals: Float[Array, "n 3"]) -> Float[Arr
 
 @dataclass(frozen=True)
 class DepthImage:
-    """The height of the highest point in each cell of a grid across a direction. Only cells with points are held: a cloud in
-    another unit than the rest, or with points far away, spans a grid that no memory holds."""
+    """The height of the highest point in each cell of a grid across a direction. Only cells with
+    points are held: a cloud in another unit than the rest, or with points far away, spans a grid
+    that no memory holds."""
 
     axes: Float[Array, "2 3"]
     low: Float[Array, " 2"]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""From motions between pairs to one pose per scan: cycles checked, groups found, poses averaged over all that is consistent."""
+"""From motions between pairs to one pose per scan: cycles checked, groups found, poses averaged
+over all that is consistent.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +12,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.start import verify
 from coframe.start.match import Edge
+from coframe.types import Array
 
 LEAST_WEIGHT = 60.0  # nats: clouds that do not overlap reach 45 by chance,
 FULL = 1000  # points, and less where there are fewer points than that,
@@ -24,7 +26,8 @@ BRIDGE = 2.5  # times the least weight, for an edge that no cycle confirms
 BROKEN = 8.0  # spacings: a cycle that misses its beginning by more is broken
 LOOSE = 2.0  # spacings: residuals beyond this count less and less
 SWEEPS = 20  # of the averaging
-DOUBT = 0.5  # of the weight of the edges it contradicts: with more, an edge makes a hypothesis of its own
+# of the weight of the edges it contradicts: with more, an edge makes a hypothesis of its own
+DOUBT = 0.5
 MOST_HYPOTHESES, MOST_RIVALS = 3, 8
 
 
@@ -40,15 +43,22 @@ class Graph:
 
 def accepted(edges: Sequence[Edge]) -> list[Edge]:
     """The edges whose evidence is more than chance gives."""
-    return [edge for edge in edges if edge.best.weight >= least_weight(edge) and edge.best.overlap >= LEAST_OVERLAP]
+    return [
+        edge
+        for edge in edges
+        if edge.best.weight >= least_weight(edge) and edge.best.overlap >= LEAST_OVERLAP
+    ]
 
 
 def unambiguous(edges: Sequence[Edge]) -> list[Edge]:
-    """The edges for whose motion there is clearly more evidence than for any other, and which cannot slide."""
+    """The edges for whose motion there is clearly more evidence than for any other, and which
+    cannot slide.
+    """
     return [
         edge
         for edge in accepted(edges)
-        if edge.margin >= max(least_weight(edge), CLEAR * edge.best.weight) and edge.best.stiffness >= FIRM
+        if edge.margin >= max(least_weight(edge), CLEAR * edge.best.weight)
+        and edge.best.stiffness >= FIRM
     ]
 
 
@@ -72,23 +82,29 @@ def decided(edges: Sequence[Edge], count: int) -> tuple[list[Graph], tuple[tuple
 
 
 def _without_thin_bridges(graph: Graph, count: int) -> list[Edge]:
-    """The edges but for those that alone connect two parts, in no cycle that would confirm them, unless they are strong."""
+    """The edges but for those that alone connect two parts, in no cycle that would confirm them,
+    unless they are strong.
+    """
     pieces = len(graph.groups)
     return [
         edge
         for edge in graph.edges
         if edge.margin >= BRIDGE * least_weight(edge)
-        or _components([other for other in graph.edges if other is not edge], count).max() + 1 == pieces
+        or _components([other for other in graph.edges if other is not edge], count).max() + 1
+        == pieces
     ]
 
 
 def solved(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> Graph:
     """The graph of accepted edges. `trusted` edges come before all others, whatever their weight.
 
-    Without any, an edge that had to be dropped is tried as one, and kept where more evidence agrees with it than without it.
+    Without any, an edge that had to be dropped is tried as one, and kept where more evidence agrees
+    with it than without it.
     """
     best = _settled(edges, count, trusted)
-    for rival in [] if trusted else sorted(best.dropped, key=lambda edge: -edge.best.weight)[:MOST_RIVALS]:
+    for rival in (
+        [] if trusted else sorted(best.dropped, key=lambda edge: -edge.best.weight)[:MOST_RIVALS]
+    ):
         other = _settled(edges, count, [rival])
         if _agreed(other) > _agreed(best):
             best = other
@@ -103,29 +119,47 @@ def _settled(edges: Sequence[Edge], count: int, trusted: Sequence[Edge]) -> Grap
     weights = np.array([edge.best.weight for edge in edges])
     if len(edges):
         certain = np.array([any(edge is other for other in trusted) for edge in edges])
-        weights = np.maximum(weights + _cycles(edges, count), 1.0) + np.where(certain, 10 * weights.sum(), 0)
+        weights = np.maximum(weights + _cycles(edges, count), 1.0) + np.where(
+            certain, 10 * weights.sum(), 0
+        )
     poses = _along_tree(edges, weights, count)
     kept = [edge for edge in edges if _gap(poses, edge) < BROKEN]
-    for _ in range(2):  # an edge that averaging leaves behind is dropped, and the rest averaged again
+    # an edge that averaging leaves behind is dropped, and the rest averaged again
+    for _ in range(2):
         poses = averaged(poses, kept)
         kept = [edge for edge in kept if _gap(poses, edge) < BROKEN]
     member = _components(kept, count)
     groups = [tuple(np.flatnonzero(member == k).tolist()) for k in range(member.max() + 1)]
     groups.sort(key=lambda group: (-len(group), group))
-    return Graph(poses, tuple(groups), tuple(kept), tuple(edge for edge in edges if not any(edge is k for k in kept)))
+    return Graph(
+        poses,
+        tuple(groups),
+        tuple(kept),
+        tuple(edge for edge in edges if not any(edge is k for k in kept)),
+    )
 
 
 def hypotheses(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> list[Graph]:
-    """The best graph, and others that trust an edge which it had to drop, or an edge's other motion that is nearly as good."""
+    """The best graph, and others that trust an edge which it had to drop, or an edge's other motion
+    that is nearly as good.
+    """
     graphs = [solved(edges, count, trusted)]
-    rivals = [edge for edge in graphs[0].dropped if edge.best.weight >= DOUBT * _weakest(graphs[0], edge)]
+    rivals = [
+        edge for edge in graphs[0].dropped if edge.best.weight >= DOUBT * _weakest(graphs[0], edge)
+    ]
     for rival in sorted(rivals, key=lambda edge: -edge.best.weight):
         graphs.append(solved(edges, count, trusted=[*trusted, rival]))
     for edge in (e for e in edges if not any(e is sure for sure in trusted)):
         for other in edge.others:
             if other.weight >= max(least_weight(edge), DOUBT * edge.best.weight):
                 swapped = replace(edge, best=other, others=(edge.best,))
-                graphs.append(solved([swapped if e is edge else e for e in edges], count, trusted=[*trusted, swapped]))
+                graphs.append(
+                    solved(
+                        [swapped if e is edge else e for e in edges],
+                        count,
+                        trusted=[*trusted, swapped],
+                    )
+                )
     different: list[Graph] = []
     for graph in graphs:
         if len(different) < MOST_HYPOTHESES and all(not _same(graph, other) for other in different):
@@ -141,7 +175,9 @@ def _weakest(graph: Graph, edge: Edge) -> float:
 
 
 def _same(one: Graph, other: Graph) -> bool:
-    return one.groups == other.groups and all(_gap(one.poses, edge) < BROKEN for edge in other.edges)
+    return one.groups == other.groups and all(
+        _gap(one.poses, edge) < BROKEN for edge in other.edges
+    )
 
 
 def _gap(poses: Float[Array, "M 4 4"], edge: Edge) -> float:
@@ -167,10 +203,16 @@ def _cycles(edges: Sequence[Edge], count: int) -> Float[Array, " E"]:
 
 def _components(edges: Sequence[Edge], count: int) -> Array:
     a, b = np.array([(edge.first, edge.second) for edge in edges], int).reshape(-1, 2).T
-    return np.asarray(connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(count, count)), directed=False)[1])
+    return np.asarray(
+        connected_components(
+            coo_array((np.ones(len(a)), (a, b)), shape=(count, count)), directed=False
+        )[1]
+    )
 
 
-def _along_tree(edges: Sequence[Edge], weights: Float[Array, " E"], count: int) -> Float[Array, "M 4 4"]:
+def _along_tree(
+    edges: Sequence[Edge], weights: Float[Array, " E"], count: int
+) -> Float[Array, "M 4 4"]:
     """Poses along the maximum spanning tree of each group, from its first scan."""
     poses = geometry.identity(count, 3)
     if not edges:
@@ -190,7 +232,9 @@ def _along_tree(edges: Sequence[Edge], weights: Float[Array, " E"], count: int) 
 
 
 def averaged(poses: Float[Array, "M 4 4"], edges: Sequence[Edge]) -> Float[Array, "M 4 4"]:
-    """Rotations first, then translations: least squares over all edges, with weights that fall where an edge does not fit."""
+    """Rotations first, then translations: least squares over all edges, with weights that fall
+    where an edge does not fit.
+    """
     if not edges:
         return poses
     a, b = np.array([(edge.first, edge.second) for edge in edges]).T

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Motions between pairs of scans, found from nothing: descriptors matched, matches pruned, motions verified.
+"""Motions between pairs of scans, found from nothing: descriptors matched, matches pruned, motions
+verified.
 
-The native matcher (kiss-matcher: pruning by a graph of compatible matches, then a graduated robust fit) runs in processes of
-its own. A crash costs the pair, not the run.
+The native matcher (kiss-matcher: pruning by a graph of compatible matches, then a graduated robust
+fit) runs in processes of its own. A crash costs the pair, not the run.
 """
 
 import os
@@ -17,20 +18,24 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import InputError
-from coframe.compute.checkpoint import Journal, digest
+from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.compute.places import Pair, Place
+from coframe.errors import InputError
 from coframe.start import verify
 from coframe.start.features import Scan
-from coframe.start.verify import Evidence
 from coframe.start.matcher_process import FEWEST, HYPOTHESES
+from coframe.start.verify import Evidence
+from coframe.types import Array
 
 SECONDS = 60.0  # a pair that takes the native matcher longer is given up
 ANSWER = HYPOTHESES * 13 * 8  # bytes
 MOST_PAIRS = 300  # up to this many, all pairs are tried
 WORDS = 200  # descriptors that stand for all, to compare clouds by
-ALIKE, IN_ORDER = 8, 3  # of many clouds, how many others each is tried with: those most alike, and those next in the list
+# of many clouds, how many others each is tried with: those most alike, and those next in the list
+ALIKE, IN_ORDER = (
+    8,
+    3,
+)
 
 Motions = Float[Array, "H 4 4"]
 Propose = Callable[[Scan, Scan], list[Float[Array, "4 4"]] | None]
@@ -39,7 +44,9 @@ _local = threading.local()
 
 @dataclass(frozen=True)
 class Edge:
-    """What is known of a pair of scans: the best motion that carries `first` onto `second`, and others that were found."""
+    """What is known of a pair of scans: the best motion that carries `first` onto `second`, and
+    others that were found.
+    """
 
     first: int
     second: int
@@ -49,7 +56,9 @@ class Edge:
 
     @property
     def margin(self) -> float:
-        """How much more evidence there is for the best motion than for any other that was found, in nats."""
+        """How much more evidence there is for the best motion than for any other that was found, in
+        nats.
+        """
         return self.best.weight - max((other.weight for other in self.others), default=0.0)
 
 
@@ -72,13 +81,18 @@ class Solver:
                 stream.close()
             self._process = None
 
-    def motions(self, source: Float[Array, "m 3"], target: Float[Array, "m 3"]) -> list[Float[Array, "4 4"]] | None:
-        """Motions that carry many of the matched points onto each other, best first; None when the native code died."""
+    def motions(
+        self, source: Float[Array, "m 3"], target: Float[Array, "m 3"]
+    ) -> list[Float[Array, "4 4"]] | None:
+        """Motions that carry many of the matched points onto each other, best first; None when the
+        native code died.
+        """
         if len(source) < FEWEST:
             return []
         if self._process is None:
             command = [sys.executable, str(Path(__file__).with_name("worker.py"))]
-            # On several threads the matcher is slower for a few hundred matches, and not the same from run to run.
+            # On several threads the matcher is slower for a few hundred matches, and not the same
+            # from run to run.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -92,7 +106,10 @@ class Solver:
         watch = threading.Timer(SECONDS, process.kill)
         watch.start()
         try:
-            process.stdin.write(np.int64(len(source)).tobytes() + np.hstack([source, target]).astype(np.float32).tobytes())
+            process.stdin.write(
+                np.int64(len(source)).tobytes()
+                + np.hstack([source, target]).astype(np.float32).tobytes()
+            )
             process.stdin.flush()
             answer = process.stdout.read(ANSWER)
         except OSError:
@@ -103,7 +120,11 @@ class Solver:
             self.close()
             return None
         rows = np.frombuffer(answer).reshape(HYPOTHESES, 13)
-        found = [(row[1:10].reshape(3, 3), row[10:]) for row in rows if np.isfinite(row).all() and row[1:10].any()]
+        found = [
+            (row[1:10].reshape(3, 3), row[10:])
+            for row in rows
+            if np.isfinite(row).all() and row[1:10].any()
+        ]
         return [geometry.pose(geometry.nearest_rotation(R), t) for R, t in found]
 
 
@@ -113,8 +134,8 @@ def available() -> None:
         import kiss_matcher  # noqa: F401
     except ImportError as error:
         raise InputError(
-            f"start: expected kiss-matcher to be installed for clouds without start poses, found {error}; "
-            "pip install kiss-matcher, or give start poses"
+            "start: expected kiss-matcher to be installed for clouds without start poses, found"
+            f" {error}; pip install kiss-matcher, or give start poses"
         ) from None
 
 
@@ -133,23 +154,28 @@ def edges(
     known: Sequence[Float[Array, "4 4"] | None] | None = None,
     propose: Propose | None = None,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
-    journal: Journal | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Edge], list[Pair]]:
     """Every pair matched and verified, and the pairs that the native matcher crashed on.
 
-    `known` holds a motion for each pair that is to be verified beside those found; `propose` finds motions without descriptors.
-    The result does not depend on where the scans are. Motions that the `journal` knows of are not sought again.
+    `known` holds a motion for each pair that is to be verified beside those found; `propose` finds
+    motions without descriptors. The result does not depend on where the scans are. Motions that the
+    `checkpoint` knows of are not sought again.
     """
     guesses = [None] * len(pairs) if known is None else known
-    keys = _keys(scans, pairs) if journal is not None and propose is None else []
-    kept = [journal.recall(key) for key in keys] if journal is not None and keys else [None] * len(pairs)
+    keys = _keys(scans, pairs) if checkpoint is not None and propose is None else []
+    kept = (
+        [checkpoint.recall(key) for key in keys]
+        if checkpoint is not None and keys
+        else [None] * len(pairs)
+    )
     done = 0
 
     def heard(number: int, answer: tuple[Edge | None, Motions | None]) -> None:
         nonlocal done
         done += 1
-        if journal is not None and keys and answer[1] is not None:
-            journal.remember(keys[number], answer[1])
+        if checkpoint is not None and keys and answer[1] is not None:
+            checkpoint.remember(keys[number], answer[1])
         on_pair(done, len(pairs))
 
     columns = pairs, guesses, kept, [propose or _by_descriptors] * len(pairs)
@@ -159,18 +185,27 @@ def edges(
 
 
 def _edge(
-    a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"] | None, motions: Motions | None, propose: Propose
+    a: Scan,
+    b: Scan,
+    pair: Pair,
+    guess: Float[Array, "4 4"] | None,
+    motions: Motions | None,
+    propose: Propose,
 ) -> tuple[Edge | None, Motions | None]:
-    """The edge of two scans, and the motions that were found or known. Where the native code died, there are none of these,
-    and without a guess that fits there is no edge either."""
+    """The edge of two scans, and the motions that were found or known. Where the native code died,
+    there are none of these, and without a guess that fits there is no edge either."""
     if motions is None and (found := propose(a, b)) is not None:
         motions = np.array(found).reshape(-1, 4, 4)
-    edge = weighed(a, b, pair, ([] if guess is None else [guess]) + ([] if motions is None else list(motions)))
+    edge = weighed(
+        a, b, pair, ([] if guess is None else [guess]) + ([] if motions is None else list(motions))
+    )
     return None if motions is None and edge.best is verify.NOTHING else edge, motions
 
 
 def _by_descriptors(a: Scan, b: Scan) -> list[Float[Array, "4 4"]] | None:
-    """Motions that the native matcher finds; every thread has a process of its own, which ends with it."""
+    """Motions that the native matcher finds; every thread has a process of its own, which ends with
+    it.
+    """
     if not hasattr(_local, "solver"):
         _local.solver = Solver()
     return _local.solver.motions(*matched(a, b))
@@ -192,7 +227,9 @@ def as_it_lies(a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"]) -> Edge
 
 
 def weighed(a: Scan, b: Scan, pair: Pair, motions: Sequence[Float[Array, "4 4"]]) -> Edge:
-    """The edge of two scans: each motion verified, and where the best of them can slide, what lies along the way."""
+    """The edge of two scans: each motion verified, and where the best of them can slide, what lies
+    along the way.
+    """
     found = _different([verify.verify(a, b, motion) for motion in motions])
     if found and found[0].weight > 0 and found[0].stiffness < verify.SOFT:
         found = _different([*found, *verify.slides(a, b, found[0].motion)])
@@ -211,7 +248,9 @@ def _different(found: list[Evidence]) -> list[Evidence]:
 
 
 def candidates(scans: Place[Scan], rng: np.random.Generator) -> list[Pair]:
-    """The pairs worth trying: all, or for many clouds those that look alike and those that follow each other."""
+    """The pairs worth trying: all, or for many clouds those that look alike and those that follow
+    each other.
+    """
     M = len(scans)
     if M * (M - 1) // 2 <= MOST_PAIRS:
         return [(a, b) for a in range(M) for b in range(a + 1, M)]
@@ -224,13 +263,17 @@ def candidates(scans: Place[Scan], rng: np.random.Generator) -> list[Pair]:
 
 
 def alike(scans: Place[Scan], rng: np.random.Generator) -> Float[Array, "M M"]:
-    """How alike the surfaces of the clouds are: the cosine of their bags of words, rare words counting more."""
+    """How alike the surfaces of the clouds are: the cosine of their bags of words, rare words
+    counting more.
+    """
     ends = np.cumsum([len(range(0, size, _every(size))) for size in scans.each(len)])
     drawn = rng.choice(int(ends[-1]), min(WORDS, int(ends[-1])), replace=False)
     scan = np.searchsorted(ends, drawn, side="right")
     rows = drawn - np.concatenate([[0], ends])[scan]
     words = np.empty((len(drawn), 0))
-    for j, part in enumerate(scans.each(_descriptors, [rows[scan == j] for j in range(len(scans))])):
+    for j, part in enumerate(
+        scans.each(_descriptors, [rows[scan == j] for j in range(len(scans))])
+    ):
         words = np.zeros((len(drawn), part.shape[1])) if j == 0 else words
         words[scan == j] = part
     counts = np.array(scans.each(_bag, shared=(words,)), float)

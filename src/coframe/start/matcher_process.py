@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The process in which the native matcher runs; a crash of it ends this process and nothing else. Run as a script.
+"""The process in which the native matcher runs; a crash of it ends this process and nothing else.
+Run as a script.
 
-For each pair of clouds it reads the number of matches n (int64) and n pairs of points (n, 6) float32, and writes 13 float64 for
-each hypothesis: the number of matches that agree with the motion, its rotation (9) and its translation (3). It imports nothing
-of coframe, so it is up quickly.
+For each pair of clouds it reads the number of matches n (int64) and n pairs of points (n, 6)
+float32, and writes 13 float64 for each hypothesis: the number of matches that agree with the
+motion, its rotation (9) and its translation (3). It imports nothing of coframe, so it is up
+quickly.
 """
 
 import os
@@ -17,7 +19,9 @@ APART = 4.0  # spacings: a match that far off a motion may speak for another one
 
 
 def motions(matches: np.ndarray) -> np.ndarray:
-    """The motion that most matches agree with, and the one that most of the others agree with: (HYPOTHESES, 13)."""
+    """The motion that most matches agree with, and the one that most of the others agree with:
+    (HYPOTHESES, 13).
+    """
     import kiss_matcher
 
     found = np.zeros((HYPOTHESES, 13))

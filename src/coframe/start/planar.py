@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The start of clouds in the plane: every angle is tried, and for each the shift at which the two images coincide best.
+"""The start of clouds in the plane: every angle is tried, and for each the shift at which the two
+images coincide best.
 
-Curves have no descriptors worth matching, but a plane has one angle only. Scans are those of `features`, in the plane z = 0.
+Curves have no descriptors worth matching, but a plane has one angle only. Scans are those of
+`features`, in the plane z = 0.
 """
 
 import numpy as np
@@ -10,8 +12,8 @@ from scipy import fft
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.start.features import NORMAL_RADIUS, Scan, fitted_normals, oriented
+from coframe.types import Array
 
 ANGLES = 90  # tried, all around
 PEAKS = 6  # motions that are verified
@@ -29,7 +31,12 @@ def embedded(points: Float[Array, "n 2"]) -> Scan:
 
 def motions(a: Scan, b: Scan) -> list[Float[Array, "4 4"]]:
     """The motions that bring most points of a near points of b, at one angle each; best first."""
-    reach = int(np.ceil(max(_distances(a.points, FARTHEST).max(), _distances(b.points, FARTHEST).max()))) + 2
+    reach = (
+        int(
+            np.ceil(max(_distances(a.points, FARTHEST).max(), _distances(b.points, FARTHEST).max()))
+        )
+        + 2
+    )
     size = fft.next_fast_len(4 * reach, real=True)
     first, second = (scan.points[_distances(scan.points, np.inf) <= FARTHEST] for scan in (a, b))
     image = fft.rfft2(_image(second[:, :2], size))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A start from nothing: clouds in arbitrary poses in, hypotheses about their poses out.
 
-First the clouds are taken as they lie: a rig or a tracked scanner needs no matching. Where that does not hold them together,
-pairs are matched. What cannot be told is said: groups that nothing connects, and clouds whose place is ambiguous.
+First the clouds are taken as they lie: a rig or a tracked scanner needs no matching. Where that
+does not hold them together, pairs are matched. What cannot be told is said: groups that nothing
+connects, and clouds whose place is ambiguous.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,24 +13,27 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.types import Array
-from coframe.input.checks import Summary
-from coframe.compute.checkpoint import Journal
+from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.places import Pair, Place
+from coframe.input.normalise import Summary
 from coframe.input.source import Source
 from coframe.start import features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import Scan
 from coframe.start.graph import Graph
 from coframe.start.match import Edge
+from coframe.types import Array
 
+# of a scan, by dimension; fewer where these connect too little: means of more are less noisy
 POINTS = {
     2: (120, 40),
     3: (2000, 500),
-}  # of a scan, by dimension; fewer where these connect too little: means of more are less noisy
-GRID = 2.0**-10  # poses are rounded to this, in radians and extents: no rounding of the input shows through
+}
+# poses are rounded to this, in radians and extents: no rounding of the input shows through
+GRID = 2.0**-10
 AS_GOOD = 0.5  # of the weight of the best motion: an alternative
-NEARBY = 15.0  # spacings: a cloud that is no farther than this from where it belongs lies about in place
+# spacings: a cloud that is no farther than this from where it belongs lies about in place
+NEARBY = 15.0
 LEFT = 0.5  # of the weight of an edge: with less, a fit has lost it
 AS_THEY_LIE, MATCHED, GIVEN = "as they lie", "matched", "given"
 
@@ -39,7 +43,8 @@ class Start:
     """Hypotheses about the poses, best first, and what is known about them."""
 
     poses: tuple[Float[Array, "M D1 D1"], ...]  # in user coordinates
-    groups: tuple[tuple[int, ...], ...]  # clouds that hang together; poses of different groups have nothing in common
+    # clouds that hang together; poses of different groups have nothing in common
+    groups: tuple[tuple[int, ...], ...]
     source: str  # AS_THEY_LIE, MATCHED or GIVEN
     pairs: int  # tried
     crashed: tuple[Pair, ...] = ()  # that the native matcher died on
@@ -90,13 +95,13 @@ def start(
     rng: np.random.Generator,
     look: bool = True,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
-    journal: Journal | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Start:
     """Where the clouds may lie. `look`: first see whether they lie in place already."""
     tried = 0
     best: Start | None = None
     for points in POINTS[len(summaries[0].median)]:
-        found = _attempted(Prepared.of(clouds, summaries, points), rng, look, on_pair, journal)
+        found = _attempted(Prepared.of(clouds, summaries, points), rng, look, on_pair, checkpoint)
         tried += found.pairs
         if best is None or _certainty(found) > _certainty(best):
             best = found
@@ -107,7 +112,9 @@ def start(
 
 
 def _certainty(found: Start) -> tuple[bool, int]:
-    """A start that rests on evidence is better than one that does not, and one with fewer groups better than one with more."""
+    """A start that rests on evidence is better than one that does not, and one with fewer groups
+    better than one with more.
+    """
     return found.graph is not None, -len(found.groups)
 
 
@@ -116,7 +123,7 @@ def _attempted(
     rng: np.random.Generator,
     look: bool,
     on_pair: Callable[[int, int], object],
-    journal: Journal | None,
+    checkpoint: Checkpoint | None,
 ) -> Start:
     """A start from scans of about so many points."""
     scans, D = prepared.scans, prepared.dimension
@@ -135,17 +142,28 @@ def _attempted(
         match.available()
     propose = None if D == 3 else planar.motions
     known = guesses if look else None
-    edges, crashed = match.edges(scans, pairs, known=known, propose=propose, on_pair=on_pair, journal=journal)
+    edges, crashed = match.edges(
+        scans, pairs, known=known, propose=propose, on_pair=on_pair, checkpoint=checkpoint
+    )
     tried = len(pairs)
     graphs, sure = graph.decided(edges, M)
     if len(graphs[0].groups) > 1:
-        scans, more, dead, extra = _between(scans, graphs[0], rng, propose, on_pair, journal)
+        scans, more, dead, extra = _between(scans, graphs[0], rng, propose, on_pair, checkpoint)
         edges, crashed, tried = [*_without(edges, more), *more], [*crashed, *dead], tried + extra
         graphs, sure = graph.decided(edges, M)
     groups = graphs[0].groups
     if look and len(groups) > 1 and len(groups[0]) > M / 2 and _in_place(graphs[0], lying):
         doubts = _doubts(graphs[0], sure, prepared)
-        return Start((as_given,), (tuple(range(M)),), AS_THEY_LIE, tried, tuple(crashed), doubts, graphs[0], prepared)
+        return Start(
+            (as_given,),
+            (tuple(range(M)),),
+            AS_THEY_LIE,
+            tried,
+            tuple(crashed),
+            doubts,
+            graphs[0],
+            prepared,
+        )
     if len(groups) == M:
         reason = "no other cloud could be matched with it; it was taken as it lies"
         doubts = tuple(Doubt(j, reason) for j in range(M))
@@ -164,20 +182,27 @@ def _attempted(
 
 
 def _in_place(settled: Graph, lying: Float[Array, "M 4 4"]) -> bool:
-    """Whether the clouds of the largest group lie, all relative to all, about where their edges put them.
+    """Whether the clouds of the largest group lie, all relative to all, about where their edges put
+    them.
 
-    Edges alone do not tell: scans from a turntable lie on top of each other, neighbours not far from where they belong, and yet
-    the way around leads to the other side.
+    Edges alone do not tell: scans from a turntable lie on top of each other, neighbours not far
+    from where they belong, and yet the way around leads to the other side.
     """
     group = list(settled.groups[0])
     found, given = geometry.inverse(settled.poses[group]), geometry.inverse(lying[group])
     return all(
-        verify.apart(found[i] @ settled.poses[j], given[i] @ lying[j]) < NEARBY for i in range(len(group)) for j in group[:i]
+        verify.apart(found[i] @ settled.poses[j], given[i] @ lying[j]) < NEARBY
+        for i in range(len(group))
+        for j in group[:i]
     )
 
 
-def contradicted(begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[int]) -> tuple[Doubt, ...]:
-    """Clouds of a group that a fit has carried away from where most of the evidence of their pairs puts them."""
+def contradicted(
+    begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[int]
+) -> tuple[Doubt, ...]:
+    """Clouds of a group that a fit has carried away from where most of the evidence of their pairs
+    puts them.
+    """
     if begun.graph is None or begun.prepared is None:
         return ()
     M = len(begun.prepared.scans)
@@ -194,7 +219,9 @@ def contradicted(begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[i
         if verify.apart(motion, edge.best.motion) > verify.SAME:
             left.append((edge, motion))
     pairs = [(edge.first, edge.second) for edge, _ in left]
-    for (edge, _), found in zip(left, begun.prepared.scans.pairs(verify.verify, pairs, [T for _, T in left]), strict=True):
+    for (edge, _), found in zip(
+        left, begun.prepared.scans.pairs(verify.verify, pairs, [T for _, T in left]), strict=True
+    ):
         if found.weight < LEFT * edge.best.weight:
             lost[[edge.first, edge.second]] += edge.best.weight
     reason = "the fit has left the place where its pairs with other clouds were matched"
@@ -221,11 +248,13 @@ def _between(
     rng: np.random.Generator,
     propose: match.Propose | None,
     on_pair: Callable[[int, int], object],
-    journal: Journal | None,
+    checkpoint: Checkpoint | None,
 ) -> tuple[Place[Scan], list[Edge], list[Pair], int]:
-    """Edges between the groups, found with the normals of one of the two turned inside out: their sides are a guess.
+    """Edges between the groups, found with the normals of one of the two turned inside out: their
+    sides are a guess.
 
-    Scans of groups that are connected this way stay turned. Groups are tried against the largest first.
+    Scans of groups that are connected this way stay turned. Groups are tried against the largest
+    first.
     """
     found: list[Edge] = []
     crashed: list[Pair] = []
@@ -239,8 +268,13 @@ def _between(
             both = scans.keep(_turned, [j in group for j in range(len(scans))])
             pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
             if len(pairs) > match.MOST_PAIRS:
-                pairs = [pairs[i] for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))]
-            more, dead = match.edges(both, pairs, propose=propose, on_pair=on_pair, journal=journal)
+                pairs = [
+                    pairs[i]
+                    for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))
+                ]
+            more, dead = match.edges(
+                both, pairs, propose=propose, on_pair=on_pair, checkpoint=checkpoint
+            )
             count, crashed = count + len(pairs), [*crashed, *dead]
             good = graph.unambiguous(more)
             if good:
@@ -252,8 +286,12 @@ def _between(
     return scans, found, crashed, count
 
 
-def _doubts(settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepared) -> tuple[Doubt, ...]:
-    """Clouds that only ambiguous edges connect with the others of their group: they would fit as well elsewhere."""
+def _doubts(
+    settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepared
+) -> tuple[Doubt, ...]:
+    """Clouds that only ambiguous edges connect with the others of their group: they would fit as
+    well elsewhere.
+    """
     doubts = []
     for group in settled.groups:
         certain = next(part for part in sure if set(part) <= set(group))  # the largest
@@ -261,13 +299,20 @@ def _doubts(settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepare
             held = [edge for edge in settled.edges if j in (edge.first, edge.second)]
             places = [place for edge in held for place in _elsewhere(edge, j, settled, prepared)]
             if held:
-                reason = f"its place is ambiguous: it fits about as well elsewhere (other places found: {len(places)})"
+                reason = (
+                    "its place is ambiguous: it fits about as well elsewhere (other places found:"
+                    f" {len(places)})"
+                )
                 doubts.append(Doubt(j, reason, tuple(places)))
     return tuple(doubts)
 
 
-def _elsewhere(edge: Edge, cloud: int, settled: Graph, prepared: Prepared) -> list[Float[Array, "D1 D1"]]:
-    """Other poses of one of an edge's clouds, in user coordinates, for which the evidence is about as good."""
+def _elsewhere(
+    edge: Edge, cloud: int, settled: Graph, prepared: Prepared
+) -> list[Float[Array, "D1 D1"]]:
+    """Other poses of one of an edge's clouds, in user coordinates, for which the evidence is about
+    as good.
+    """
     poses = settled.poses.copy()
     places = []
     for other in (other for other in edge.others if other.weight >= AS_GOOD * edge.best.weight):

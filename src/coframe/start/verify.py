@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Is a motion between two scans right? A few steps of point-to-plane ICP from it, then evidence for and against.
+"""Is a motion between two scans right? A few steps of point-to-plane ICP from it, then evidence for
+and against.
 
-For: the share of points that lie on the other scan's surface, with normals that agree. Against: points that float in front of a
-surface that the other scanner saw; it would have seen them instead. Lengths are in spacings, see `features`.
+For: the share of points that lie on the other scan's surface, with normals that agree. Against:
+points that float in front of a surface that the other scanner saw; it would have seen them instead.
+Lengths are in spacings, see `features`.
 """
 
 from dataclasses import dataclass
@@ -11,10 +13,20 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.types import Array
 from coframe.start.features import HIDDEN, Scan, depth_image
+from coframe.types import Array
 
-GATES = (5.0, 4.0, 3.0, 3.0, 2.0, 2.0, 2.0, 2.0)  # spacings: how far a point may be from its neighbour, step by step
+# spacings: how far a point may be from its neighbour, step by step
+GATES = (
+    5.0,
+    4.0,
+    3.0,
+    3.0,
+    2.0,
+    2.0,
+    2.0,
+    2.0,
+)
 ROUGH_STEPS = 4  # of these, with few points
 AGREE = 0.7  # cosine between normals of one surface
 NEAR = 1.5  # spacings: a point with a neighbour this close,
@@ -37,17 +49,23 @@ class Evidence:
     motion: Float[Array, "4 4"]  # refined
     overlap: float  # share of points on the other's surface, of the scan that has the larger share
     common: float  # number of these points, the mean over both directions
-    conflict: float  # share of points that float in front of the other's surface, the worse of both directions
+    # share of points that float in front of the other's surface, the worse of both directions
+    conflict: float
     residual: float  # root mean square distance to the tangent plane, where they overlap
-    stiffness: float  # smallest eigenvalue of the fit's information a point: near 0 where the motion can slide
+    # smallest eigenvalue of the fit's information a point: near 0 where the motion can slide
+    stiffness: float
 
     @property
     def weight(self) -> float:
-        """Evidence in nats: how much more likely the distances are than those between unrelated surfaces, which are uniform.
+        """Evidence in nats: how much more likely the distances are than those between unrelated
+        surfaces, which are uniform.
 
-        Noise blunts the distances, but not the overlap: more of it than unrelated surfaces have counts, too.
+        Noise blunts the distances, but not the overlap: more of it than unrelated surfaces have
+        counts, too.
         """
-        sharper = max(0.0, float(np.log(2 * CLOSE / (np.sqrt(2 * np.pi * np.e) * max(self.residual, 0.02)))))
+        sharper = max(
+            0.0, float(np.log(2 * CLOSE / (np.sqrt(2 * np.pi * np.e) * max(self.residual, 0.02))))
+        )
         larger = max(0.0, self.overlap - BY_CHANCE)
         return self.common * (sharper + larger) * max(0.0, 1.0 - CONTRADICTED * self.conflict)
 
@@ -84,13 +102,21 @@ def weighed(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> Evidence:
 
 
 def apart(one: Float[Array, "4 4"], other: Float[Array, "4 4"]) -> float:
-    """How far two motions carry points of a scan apart that are RADIUS from its centre, in spacings."""
+    """How far two motions carry points of a scan apart that are RADIUS from its centre, in
+    spacings.
+    """
     turn = float(geometry.angle(geometry.rotation(one).T @ geometry.rotation(other)))
-    return RADIUS * turn + float(np.linalg.norm(geometry.translation(one) - geometry.translation(other)))
+    return RADIUS * turn + float(
+        np.linalg.norm(geometry.translation(one) - geometry.translation(other))
+    )
 
 
-def _near(a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float) -> tuple[Array, Array, Array, Array]:
-    """Indices of a's points with a neighbour on b, these neighbours, the moved points and their distances from the planes."""
+def _near(
+    a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float
+) -> tuple[Array, Array, Array, Array]:
+    """Indices of a's points with a neighbour on b, these neighbours, the moved points and their
+    distances from the planes.
+    """
     moved = geometry.transform(motion, a.points)
     distance, nearest = b.tree.query(moved, distance_upper_bound=gate)
     i = np.flatnonzero(np.isfinite(distance))
@@ -101,7 +127,9 @@ def _near(a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float) -> tuple[A
 
 
 def _step(a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float) -> Float[Array, "4 4"]:
-    """One Gauss-Newton step of point-to-plane ICP, with Tukey's weights; nothing where too few points are near."""
+    """One Gauss-Newton step of point-to-plane ICP, with Tukey's weights; nothing where too few
+    points are near.
+    """
     i, j, moved, height = _near(a, b, motion, gate)
     if len(i) < LEAST_POINTS:
         return np.eye(4)
@@ -110,11 +138,15 @@ def _step(a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float) -> Float[A
     normals = b.normals[j]
     J = np.concatenate([np.cross(moved - centre, normals), normals], 1)
     H = (J * weight[:, None]).T @ J
-    twist = -np.linalg.solve(H + 1e-3 * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6), J.T @ (weight * height))
+    twist = -np.linalg.solve(
+        H + 1e-3 * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6), J.T @ (weight * height)
+    )
     return about(twist, centre)
 
 
-def _on(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
+def _on(
+    a: Scan, b: Scan, motion: Float[Array, "4 4"]
+) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
     """Which points of a lie on b's surface, and how far they are from it."""
     i, _, _, height = _near(a, b, motion, NEAR)
     on, distance = np.zeros(len(a), bool), np.full(len(a), np.inf)
@@ -124,7 +156,9 @@ def _on(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> tuple[Bool[Array, " n"
 
 
 def _floating(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]) -> float:
-    """The share of a's points that float in front of b's surface, of those that fall onto its image."""
+    """The share of a's points that float in front of b's surface, of those that fall onto its
+    image.
+    """
     if b.view is None:
         return 0.0
     moved = geometry.transform(motion, a.points)
@@ -135,7 +169,9 @@ def _floating(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n
 
 
 def _stiffness(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]) -> float:
-    """How firmly the common points hold the motion: the smallest eigenvalue of J^T J / n with arms in units of their spread."""
+    """How firmly the common points hold the motion: the smallest eigenvalue of J^T J / n with arms
+    in units of their spread.
+    """
     return float(_held(a, b, motion, on)[0][0]) if on.sum() >= LEAST_POINTS else 0.0
 
 
@@ -164,7 +200,11 @@ def slides(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> list[Evidence]:
         return []
     _, vectors, spread, centre = _held(a, b, motion, on)
     twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
-    return [verify(a, b, about(sign * far * twist, centre) @ motion) for far in SLIDES for sign in (1, -1)]
+    return [
+        verify(a, b, about(sign * far * twist, centre) @ motion)
+        for far in SLIDES
+        for sign in (1, -1)
+    ]
 
 
 def about(twist: Float[Array, " 6"], centre: Float[Array, " 3"]) -> Float[Array, "4 4"]:

@@ -14,16 +14,18 @@ import pytest
 
 import coframe
 from coframe import geometry
+from coframe.compute.checkpoint import digest
 from coframe.data import simulate
 from coframe.io import ply
-from coframe.compute.checkpoint import digest
 
 SMALL = coframe.Options(components=60, points=300, iterations=6, threads=2)
 
 
 @pytest.fixture(scope="module")
 def scene() -> simulate.Scene:
-    return simulate.scene(3, 300, degrees=50.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(3))
+    return simulate.scene(
+        3, 300, degrees=50.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(3)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,9 @@ def assert_same(a: coframe.Registration, b: coframe.Registration) -> None:
     assert np.array_equal(a.mixture.means, b.mixture.means)
     assert np.array_equal(a.mixture.covariances, b.mixture.covariances)
     assert np.array_equal(a.pose_covariance, b.pose_covariance)
-    assert [step.log_likelihood for step in a.history] == [step.log_likelihood for step in b.history]
+    assert [step.log_likelihood for step in a.history] == [
+        step.log_likelihood for step in b.history
+    ]
     assert a.status is b.status
     assert a.verdicts == b.verdicts
 
@@ -73,50 +77,71 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path, count: int
 ) -> None:
     path = tmp_path / "run.db"
-    with pytest.raises(Cut), coframe.Journal(path, every=0.0) as journal:
-        coframe.register(scene.clouds, options=SMALL, journal=journal, on_iteration=interrupt_at(count))
+    with pytest.raises(Cut), coframe.Checkpoint(path, every=0.0) as checkpoint:
+        coframe.register(
+            scene.clouds, options=SMALL, checkpoint=checkpoint, on_iteration=interrupt_at(count)
+        )
     seen = Count()
-    with coframe.Journal(path, resume=True) as journal:
-        assert journal.resumed
-        again = coframe.register(scene.clouds, options=SMALL, journal=journal, on_iteration=seen)
+    with coframe.Checkpoint(path, resume=True) as checkpoint:
+        assert checkpoint.resumed
+        again = coframe.register(
+            scene.clouds, options=SMALL, checkpoint=checkpoint, on_iteration=seen
+        )
     assert_same(again, whole[0])
-    assert seen.calls <= whole[1] - count + 4  # what was done is not done again, but for the turns that were cut short
+    # what was done is not done again, but for the turns that were cut short
+    assert seen.calls <= whole[1] - count + 4
     assert not path.exists()
 
 
-def test_interrupted_again_and_again(scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path) -> None:
+def test_interrupted_again_and_again(
+    scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path
+) -> None:
     path = tmp_path / "run.db"
     for _ in range(50):
         try:
-            with coframe.Journal(path, resume=True, every=0.0) as journal:
-                result = coframe.register(scene.clouds, options=SMALL, journal=journal, on_iteration=interrupt_at(30))
+            with coframe.Checkpoint(path, resume=True, every=0.0) as checkpoint:
+                result = coframe.register(
+                    scene.clouds,
+                    options=SMALL,
+                    checkpoint=checkpoint,
+                    on_iteration=interrupt_at(30),
+                )
             break
         except Cut:
             assert path.exists()
     assert_same(result, whole[0])
 
 
-def test_a_journal_changes_nothing(scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path) -> None:
-    with coframe.Journal(tmp_path / "run.db", every=0.0) as journal:
-        assert_same(coframe.register(scene.clouds, options=SMALL, journal=journal), whole[0])
+def test_a_journal_changes_nothing(
+    scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path
+) -> None:
+    with coframe.Checkpoint(tmp_path / "run.db", every=0.0) as checkpoint:
+        assert_same(coframe.register(scene.clouds, options=SMALL, checkpoint=checkpoint), whole[0])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_stop_ends_the_run_and_keeps_what_is_done(scene: simulate.Scene, tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    journal = coframe.Journal(path)
-    with pytest.raises(KeyboardInterrupt), journal:
-        coframe.register(scene.clouds, options=SMALL, journal=journal, on_iteration=lambda _: journal.stop())
+    checkpoint = coframe.Checkpoint(path)
+    with pytest.raises(KeyboardInterrupt), checkpoint:
+        coframe.register(
+            scene.clouds,
+            options=SMALL,
+            checkpoint=checkpoint,
+            on_iteration=lambda _: checkpoint.stop(),
+        )
     assert path.stat().st_size > 10_000
 
 
 @pytest.fixture
 def left(scene: simulate.Scene, tmp_path: Path) -> Path:
-    """The journal of an interrupted run."""
+    """The checkpoint of an interrupted run."""
     path = tmp_path / "out" / "run.db"
-    with pytest.raises(Cut), coframe.Journal(path) as journal:
+    with pytest.raises(Cut), coframe.Checkpoint(path) as checkpoint:
         start = geometry.identity(3, 3)
-        coframe.register(scene.clouds, start, options=SMALL, journal=journal, on_iteration=interrupt_at(3))
+        coframe.register(
+            scene.clouds, start, options=SMALL, checkpoint=checkpoint, on_iteration=interrupt_at(3)
+        )
     return path
 
 
@@ -124,52 +149,86 @@ def test_what_has_changed_is_refused_by_name(scene: simulate.Scene, left: Path) 
     start = geometry.identity(3, 3)
     moved = [scene.clouds[0], scene.clouds[1] + 1e-9, scene.clouds[2]]
     cases = {
-        "cloud 1": lambda journal: coframe.register(moved, start, options=SMALL, journal=journal),
-        "clouds": lambda journal: coframe.register(scene.clouds[:2], start[:2], options=SMALL, journal=journal),
-        "components": lambda journal: coframe.register(
-            scene.clouds, start, options=coframe.Options(components=61, points=300, iterations=6), journal=journal
+        "cloud 1": lambda checkpoint: coframe.register(
+            moved, start, options=SMALL, checkpoint=checkpoint
         ),
-        "poses": lambda journal: coframe.register(scene.clouds, options=SMALL, journal=journal),
+        "clouds": lambda checkpoint: coframe.register(
+            scene.clouds[:2], start[:2], options=SMALL, checkpoint=checkpoint
+        ),
+        "components": lambda checkpoint: coframe.register(
+            scene.clouds,
+            start,
+            options=coframe.Options(components=61, points=300, iterations=6),
+            checkpoint=checkpoint,
+        ),
+        "poses": lambda checkpoint: coframe.register(
+            scene.clouds, options=SMALL, checkpoint=checkpoint
+        ),
     }
     for name, run in cases.items():
         with (
             pytest.raises(coframe.InputError, match=f"^{name}.*interrupted run in"),
-            coframe.Journal(left, resume=True) as journal,
+            coframe.Checkpoint(left, resume=True) as checkpoint,
         ):
-            run(journal)
+            run(checkpoint)
         assert left.exists()  # the refusal costs nothing
     other_threads = coframe.Options(components=60, points=300, iterations=6, threads=1)
-    with coframe.Journal(left, resume=True) as journal:
-        coframe.register(scene.clouds, start, options=other_threads, journal=journal)
+    with coframe.Checkpoint(left, resume=True) as checkpoint:
+        coframe.register(scene.clouds, start, options=other_threads, checkpoint=checkpoint)
 
 
 def test_a_new_run_begins_anew(scene: simulate.Scene, left: Path) -> None:
-    with coframe.Journal(left) as journal:
-        assert not journal.resumed
-        coframe.register(scene.clouds[:2], options=SMALL, journal=journal)
+    with coframe.Checkpoint(left) as checkpoint:
+        assert not checkpoint.resumed
+        coframe.register(scene.clouds[:2], options=SMALL, checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize(
-    "damage", [b"not a database at all, but long enough to look at" * 40, b"SQLite format 3\0" + b"x" * 4080]
+    "damage",
+    [b"not a database at all, but long enough to look at" * 40, b"SQLite format 3\0" + b"x" * 4080],
 )
 def test_a_foreign_file_is_refused(left: Path, scene: simulate.Scene, damage: bytes) -> None:
     left.write_bytes(damage)
-    with pytest.raises(coframe.InputError, match=r"run\.db: expected"), coframe.Journal(left, resume=True) as journal:
-        coframe.register(scene.clouds, options=SMALL, journal=journal)
+    with (
+        pytest.raises(coframe.InputError, match=r"run\.db: expected"),
+        coframe.Checkpoint(left, resume=True) as checkpoint,
+    ):
+        coframe.register(scene.clouds, options=SMALL, checkpoint=checkpoint)
 
 
-def test_a_number_that_has_changed_on_disk_is_not_gone_on_from(left: Path, scene: simulate.Scene) -> None:
+def test_a_number_that_has_changed_on_disk_is_not_gone_on_from(
+    left: Path, scene: simulate.Scene
+) -> None:
     with closing(sqlite3.connect(left)) as file, file:
-        ((key, value),) = file.execute("SELECT key, value FROM record WHERE key != 'run' LIMIT 1").fetchall()
-        file.execute("UPDATE record SET value = ? WHERE key = ?", (value[:-200] + bytes([value[-200] ^ 1]) + value[-199:], key))
-    with pytest.raises(coframe.InputError, match="found a damaged one"), coframe.Journal(left, resume=True) as journal:
-        journal._read(key)
+        ((key, value),) = file.execute(
+            "SELECT key, value FROM record WHERE key != 'run' LIMIT 1"
+        ).fetchall()
+        file.execute(
+            "UPDATE record SET value = ? WHERE key = ?",
+            (value[:-200] + bytes([value[-200] ^ 1]) + value[-199:], key),
+        )
+    with (
+        pytest.raises(coframe.InputError, match="found a damaged one"),
+        coframe.Checkpoint(left, resume=True) as checkpoint,
+    ):
+        checkpoint._read(key)
 
 
 def test_digests_tell_shapes_and_types_apart() -> None:
     a = np.arange(6.0)
     assert digest(a) == digest(a.copy())
-    assert len({digest(a), digest(a.reshape(2, 3)), digest(a.astype(np.float32)), digest(a[:3], a[3:]), digest(-a)}) == 5
+    assert (
+        len(
+            {
+                digest(a),
+                digest(a.reshape(2, 3)),
+                digest(a.astype(np.float32)),
+                digest(a[:3], a[3:]),
+                digest(-a),
+            }
+        )
+        == 5
+    )
 
 
 RESULTS = ("poses.json", "merged.ply", "model.ply", "state.npz")
@@ -185,13 +244,24 @@ def folder(scene: simulate.Scene, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-CODE = "import coframe.journal as journal; journal.SECONDS = 0.0; from coframe.cli import main; main()"
+CODE = "import coframe.checkpoint as checkpoint; checkpoint.SECONDS = 0.0; from coframe.cli import main; main()"
 
 
 def command(folder: Path, output: str, *options: str) -> "subprocess.Popen[str]":
     files = [str(folder / f"scan{j}.ply") for j in range(3)]
     return subprocess.Popen(
-        [sys.executable, "-c", CODE, "register", *files, "-o", str(folder / output), "--no-report", "--quiet", *options],
+        [
+            sys.executable,
+            "-c",
+            CODE,
+            "register",
+            *files,
+            "-o",
+            str(folder / output),
+            "--no-report",
+            "--quiet",
+            *options,
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -214,7 +284,9 @@ def assert_whole(folder: Path, output: str) -> None:
     assert not [path for path in (folder / output).iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
 def test_a_signal_costs_nothing(folder: Path, number: signal.Signals, code: int) -> None:
     output = number.name
     process = command(folder, output)

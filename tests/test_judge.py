@@ -22,12 +22,14 @@ def scene() -> simulate.Scene:
 def turned(poses: np.ndarray, degrees: dict[int, float]) -> np.ndarray:
     wrong = poses.copy()
     for j, angle in degrees.items():
-        wrong[j] = wrong[j] @ geometry.pose(geometry.exp_rotation(np.radians(angle) * np.array([0, 0.6, 0.8])), np.zeros(3))
+        wrong[j] = wrong[j] @ geometry.pose(
+            geometry.exp_rotation(np.radians(angle) * np.array([0, 0.6, 0.8])), np.zeros(3)
+        )
     return wrong
 
 
 def test_true_poses_are_kept_and_found_good(scene: simulate.Scene) -> None:
-    result = coframe.hold(scene.clouds, scene.poses, options=OPTIONS)
+    result = coframe.judge(scene.clouds, scene.poses, options=OPTIONS)
     np.testing.assert_allclose(result.poses, scene.poses, atol=1e-15)
     assert [verdict.verdict for verdict in result.verdicts] == ["aligned"] * 4
     assert result.history == ()
@@ -35,12 +37,14 @@ def test_true_poses_are_kept_and_found_good(scene: simulate.Scene) -> None:
 
 
 def test_a_stray_point_changes_no_verdict(scene: simulate.Scene) -> None:
-    """A glitch of the sensor, millions of extents away; nor does it move a cloud when they are refined."""
+    """A glitch of the sensor, millions of extents away; nor does it move a cloud when they are
+    refined.
+    """
     stray = [np.concatenate([scene.clouds[0], [[1e7, 1e7, -1e7]]]), *scene.clouds[1:]]
-    result = coframe.hold(stray, scene.poses, options=OPTIONS)
+    result = coframe.judge(stray, scene.poses, options=OPTIONS)
     assert [verdict.verdict for verdict in result.verdicts] == ["aligned"] * 4
     assert result.outlier_probability[0][-1] == 1
-    clean = coframe.hold(scene.clouds, scene.poses, options=OPTIONS, release=False)
+    clean = coframe.judge(scene.clouds, scene.poses, options=OPTIONS, release=False)
     refined = [coframe.refine(each, options=OPTIONS).poses for each in (result, clean)]
     np.testing.assert_array_equal(*refined)
 
@@ -48,23 +52,30 @@ def test_a_stray_point_changes_no_verdict(scene: simulate.Scene) -> None:
 def test_a_cloud_that_belongs_nowhere_does_not_hide_one_out_of_place(scene: simulate.Scene) -> None:
     elsewhere = [*scene.clouds, scene.clouds[0] + 30.0]
     poses = np.concatenate([turned(scene.poses, {2: 4.0}), scene.poses[:1]])
-    result = coframe.hold(elsewhere, poses, options=OPTIONS)
+    result = coframe.judge(elsewhere, poses, options=OPTIONS)
     assert result.verdicts[2].reason.startswith("let go, it turns by 4")
     assert result.verdicts[4].verdict == "failed"
     assert np.diagonal(result.pose_covariance[:4], axis1=1, axis2=2).max() < 1e-2
 
 
 def test_a_cloud_out_of_place_is_named(scene: simulate.Scene) -> None:
-    result = coframe.hold(scene.clouds, turned(scene.poses, {2: 4.0}), options=OPTIONS)
-    assert [verdict.verdict for verdict in result.verdicts] == ["aligned", "aligned", "weak", "aligned"]
+    result = coframe.judge(scene.clouds, turned(scene.poses, {2: 4.0}), options=OPTIONS)
+    assert [verdict.verdict for verdict in result.verdicts] == [
+        "aligned",
+        "aligned",
+        "weak",
+        "aligned",
+    ]
     assert result.verdicts[2].reason.startswith("let go, it turns by 4")
 
 
-def test_clouds_that_are_all_out_of_place_do_not_vouch_for_each_other(scene: simulate.Scene) -> None:
+def test_clouds_that_are_all_out_of_place_do_not_vouch_for_each_other(
+    scene: simulate.Scene,
+) -> None:
     wrong = turned(scene.poses, {1: -12.0, 2: 12.0, 3: -12.0})
-    kept = coframe.hold(scene.clouds, wrong, options=OPTIONS, release=False)
+    kept = coframe.judge(scene.clouds, wrong, options=OPTIONS, release=False)
     assert "failed" not in {verdict.verdict for verdict in kept.verdicts}  # why they are let go
-    released = coframe.hold(scene.clouds, wrong, options=OPTIONS)
+    released = coframe.judge(scene.clouds, wrong, options=OPTIONS)
     assert [verdict.verdict for verdict in released.verdicts].count("aligned") == 0
     assert released.verdicts[2].verdict == "failed"
 
@@ -73,11 +84,11 @@ def test_files_are_read_and_bad_poses_refused(scene: simulate.Scene, tmp_path: P
     for j, cloud in enumerate(scene.clouds):
         ply.write(tmp_path / f"scan{j}.ply", cloud)
     files = sorted(tmp_path.glob("*.ply"))
-    result = coframe.hold(files, scene.poses, options=OPTIONS, release=False)
+    result = coframe.judge(files, scene.poses, options=OPTIONS, release=False)
     assert result.names == ("scan0", "scan1", "scan2", "scan3")
     assert [Path(file).name for file in result.files] == [file.name for file in files]
     with pytest.raises(coframe.InputError, match="poses: expected shape"):
-        coframe.hold(files, scene.poses[:3])
+        coframe.judge(files, scene.poses[:3])
 
 
 def test_a_baseline_has_a_report_and_a_folder(scene: simulate.Scene, tmp_path: Path) -> None:
