@@ -26,15 +26,15 @@ from coframe import geometry, threads
 from coframe.align import level
 from coframe.align.level import Step
 from coframe.align.schedule import Supply
-from coframe.compute.cluster import There
-from coframe.compute.places import Here
+from coframe.compute.cluster import Remote
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import joint_sparse, seeding
 from coframe.em.estep import Cloud
-from coframe.input.normalise import Frames, Summary
-from coframe.input.source import Loaded, Source
+from coframe.input.normalise import Normalisation, Summary
+from coframe.input.source import InMemory, Source
 from coframe.result import labels
-from coframe.result.labels import View
+from coframe.result.labels import CloudView
 from coframe.start import features
 
 FLOOR = 1e-7
@@ -152,11 +152,11 @@ def prepared(
     clouds: list[np.ndarray], poses: np.ndarray, K: int, points: int
 ) -> tuple[list[Cloud], np.ndarray, Any]:
     """Clouds, poses and a mixture that has gone through a few iterations."""
-    frames = Frames.of(clouds)
-    supply = Supply(Here[Source](list(map(Loaded, clouds)), 2), list(map(len, clouds)), frames)
+    frames = Normalisation.of(clouds)
+    supply = Supply(Local[Source](list(map(InMemory, clouds)), 2), list(map(len, clouds)), frames)
     drawn = supply.drawn(points, np.random.default_rng(0))
     inner = frames.enter_poses(poses, np.zeros(3))
-    mixture = seeding.seeded(level.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
+    mixture = seeding.seed(level.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
     sweep, step = drawn.sweep(threads=2, tolerance=level.TOLERANCE), Step(FLOOR)
     for _ in range(4):
         inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
@@ -194,13 +194,13 @@ def joint_steps(K: int, counts: list[int]) -> dict[int, dict[str, float]]:
 
 def per_point(cloud: np.ndarray, mixture: Any, pose: np.ndarray) -> dict[str, float]:
     """Nanoseconds per point of what touches all points, on one thread."""
-    loaded = Loaded(cloud)
-    view = View(Frames.of([cloud]), pose, None)
+    loaded = InMemory(cloud)
+    view = CloudView(Normalisation.of([cloud]), pose, None)
     summary = Summary.of(loaded)
     return {
         "summary": 1e9 * busy(lambda: Summary.of(loaded), 3) / len(cloud),
         "cells": 1e9 * busy(lambda: features.touched(loaded, summary, 0.02), 3) / len(cloud),
-        "classify": 1e9 * busy(lambda: labels.labelled(loaded, view, mixture), 2) / len(cloud),
+        "classify": 1e9 * busy(lambda: labels.label_points(loaded, view, mixture), 2) / len(cloud),
     }
 
 
@@ -222,7 +222,7 @@ def main() -> None:
     with threads.quiet_blas():
         clouds, poses, mixture = prepared(scene.clouds, scene.poses, K, arguments.points)
         K = len(mixture)
-        here = Here(clouds).sweep(threads=1, tolerance=level.TOLERANCE)
+        here = Local(clouds).sweep(threads=1, tolerance=level.TOLERANCE)
         moments, likelihood = here.moments(poses, mixture, full=True)
         alone = busy(lambda: here.moments(poses, mixture, full=True))
         total, seen = sum(map(len, clouds)), float((moments.mass > 0).sum(1).mean())
@@ -246,8 +246,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for count in arguments.workers:
                 with workers(count, Path(folder)) as client:
-                    far = There.sent(client, clouds).sweep(threads=1, tolerance=level.TOLERANCE)
-                    tiny = There.sent(client, [Cloud.of(c.points[:40].copy()) for c in clouds])
+                    far = Remote.sent(client, clouds).sweep(threads=1, tolerance=level.TOLERANCE)
+                    tiny = Remote.sent(client, [Cloud.of(c.points[:40].copy()) for c in clouds])
                     empty = tiny.sweep(threads=1, tolerance=level.TOLERANCE)
                     for sweep in (far, empty):
                         sweep.moments(poses, mixture, full=True)

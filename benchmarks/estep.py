@@ -200,7 +200,7 @@ def memory_run(M: int, N: int, K: int, iterations: int = 5) -> None:
     clouds = [surface + 0.001 * rng.normal(size=surface.shape) for _ in range(M)]
     del surface
     began = time.perf_counter()
-    means = initial.means_on_cloud(clouds[0], K, rng)
+    means = initial.means_on_points(clouds[:1], geometry.identity(1, 3), K, rng)
     paper.batch(clouds, means, variances=0.01**2, gamma=GAMMA, iterations=iterations)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024

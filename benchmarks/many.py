@@ -19,11 +19,11 @@ from coframe import geometry
 from coframe.align.level import Level, Runner
 from coframe.align.schedule import Supply
 from coframe.api.register import FLOOR
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.evaluate import metrics
-from coframe.input.normalise import Frames
-from coframe.input.source import Loaded
+from coframe.input.normalise import Normalisation
+from coframe.input.source import InMemory
 
 NOISE_DB = 45.0
 START_DEGREES, START_SHIFT = 2.0, 0.01
@@ -33,9 +33,9 @@ def seconds_per_iteration(
     clouds: list[np.ndarray], poses: np.ndarray, options: coframe.Options, count: int = 4
 ) -> float:
     """Of the last level alone, on all threads: the median over a few iterations."""
-    frames = Frames.of(clouds)
+    frames = Normalisation.of(clouds)
     rng = np.random.default_rng(0)
-    place = Here(list(map(Loaded, clouds)), options.threads)
+    place = Local(list(map(InMemory, clouds)), options.threads)
     inner = Supply(place, list(map(len, clouds)), frames).drawn(options.points, rng)
     stamps: list[float] = []
     runner = Runner(

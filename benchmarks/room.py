@@ -25,7 +25,7 @@ from coframe import geometry
 from coframe.evaluate import trajectory_errors
 from coframe.io import depth
 from coframe.io.depth import Intrinsics
-from coframe.io.frames import FAR, NEAR, Frame, Frames, by_depth
+from coframe.io.frames import FAR, NEAR, Frame, FrameSource, by_depth
 from coframe.io.trajectory import Trajectory
 
 CAMERA = Intrinsics(129.3, 129.1, 79.6, 63.8, 5000.0)  # a quarter of freiburg1
@@ -150,7 +150,7 @@ def path(kind: str, count: int) -> np.ndarray:
     return geometry.pose(turns, eyes)
 
 
-def sequence(kind: str, count: int, seed: int) -> tuple[Frames, Trajectory]:
+def sequence(kind: str, count: int, seed: int) -> tuple[FrameSource, Trajectory]:
     """Frames, which are drawn when they are read, and the true path."""
     room, poses, times = (
         Room.furnished(np.random.default_rng(seed)),
@@ -163,7 +163,9 @@ def sequence(kind: str, count: int, seed: int) -> tuple[Frames, Trajectory]:
         seen = seen[(seen[:, 2] > NEAR) & (seen[:, 2] < FAR)]
         return Frame(float(times[i]), seen, by_depth(seen), f"frame {i}")
 
-    return Frames(tuple(f"frame {i}" for i in range(count)), times, read), Trajectory(times, poses)
+    return FrameSource(tuple(f"frame {i}" for i in range(count)), times, read), Trajectory(
+        times, poses
+    )
 
 
 def measured(kind: str, count: int, seed: int, setting: str, threads: int | None) -> dict[str, Any]:

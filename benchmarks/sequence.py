@@ -31,7 +31,7 @@ import coframe
 from benchmarks.multiview import ROOT, machine
 from coframe.evaluate import trajectory_errors
 from coframe.io import trajectory
-from coframe.io.frames import FAR, NEAR, Frames
+from coframe.io.frames import FAR, NEAR, FrameSource
 from coframe.io.trajectory import Trajectory
 
 DATA = (
@@ -44,7 +44,7 @@ AFTER = 60  # frames that are tracked after a break
 PICTURE = ROOT / "docs" / "images" / "memory.svg"
 
 
-def odometry(frames: Frames) -> Trajectory:
+def odometry(frames: FrameSource) -> Trajectory:
     """small_gicp, each frame against a growing voxel map."""
     import small_gicp
 
@@ -87,7 +87,7 @@ def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]
     began, cpu = time.perf_counter(), time.process_time()
     path = run()
     seconds = time.perf_counter() - began
-    found = path.found() if isinstance(path, coframe.Tracked) else path
+    found = path.found() if isinstance(path, coframe.Track) else path
     shift, turn = trajectory_errors.relative_errors(found, truth, seconds=1.0)
     return {
         "ate_rmse": trajectory_errors.absolute_errors(found, truth).rmse,
@@ -96,11 +96,13 @@ def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]
         "frames_per_second": len(path) / seconds,
         "cpu_ms_per_frame": (time.process_time() - cpu) / len(path) * 1e3,
         "frames": len(path),
-        "lost": int(path.lost.sum()) if isinstance(path, coframe.Tracked) else None,
+        "lost": int(path.lost.sum()) if isinstance(path, coframe.Track) else None,
     }
 
 
-def broken(frames: Frames, truth: Trajectory, kind: str, at: int, seed: int = 0) -> dict[str, Any]:
+def broken(
+    frames: FrameSource, truth: Trajectory, kind: str, at: int, seed: int = 0
+) -> dict[str, Any]:
     """The sequence up to a break and a while after it: which frames are lost, and is it found again
     in the right place?
     """
@@ -116,7 +118,7 @@ def broken(frames: Frames, truth: Trajectory, kind: str, at: int, seed: int = 0)
         )
 
     said: list[bool] = []
-    part = Frames(tuple(frames.names[i] for i in kept), frames.times[kept], read)
+    part = FrameSource(tuple(frames.names[i] for i in kept), frames.times[kept], read)
     result = coframe.track(
         part, options=coframe.TrackOptions(seed=seed), on_frame=lambda step: said.append(step.lost)
     )
@@ -132,12 +134,12 @@ def broken(frames: Frames, truth: Trajectory, kind: str, at: int, seed: int = 0)
     }
 
 
-def memory(frames: Frames, passes: int, seed: int = 0) -> list[tuple[int, float]]:
+def memory(frames: FrameSource, passes: int, seed: int = 0) -> list[tuple[int, float]]:
     """The sequence forth and back, so many times: frames and memory [MiB]."""
     N = len(frames)
     order = [i if turn % 2 == 0 else N - 1 - i for turn in range(passes) for i in range(N)]
     times = np.arange(len(order)) / 30
-    there = Frames(
+    there = FrameSource(
         tuple(frames.names[i] for i in order),
         times,
         lambda i: replace(frames[order[i]], time=float(times[i])),
@@ -194,8 +196,8 @@ def picture(held: Sequence[tuple[int, float]], path: Path) -> None:
     )
 
 
-def first(frames: Frames, count: int) -> Frames:
-    return Frames(frames.names[:count], frames.times[:count], frames.read)
+def first(frames: FrameSource, count: int) -> FrameSource:
+    return FrameSource(frames.names[:count], frames.times[:count], frames.read)
 
 
 def camera(folder: Path) -> str | None:

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from coframe.data.simulate import Scene
+from coframe.data.simulate import SimulatedScene
 from coframe.evaluate.metrics import frobenius_errors
 from experiments.claims import Claim, below, below_each, mean_of, standing
 from experiments.methods import ITERATIONS, PAIRWISE
@@ -193,6 +193,6 @@ def claims(record: Record) -> list[Claim]:
     return found + standing(record["tables"])
 
 
-def indirect(poses: np.ndarray, scene: Scene, j: int) -> float:
+def indirect(poses: np.ndarray, scene: SimulatedScene, j: int) -> float:
     """The Frobenius error of the rotation from set j to set j + 1."""
     return float(frobenius_errors(poses, scene.poses, reference=j)[j + 1])

@@ -42,7 +42,7 @@ def scans(name: str, size: str) -> tuple[list[np.ndarray], np.ndarray]:
     data = load()
     clouds, poses = data.clouds(), data.poses
     assert poses is not None
-    unit = max(simulate.extent(cloud) for cloud in clouds)
+    unit = max(simulate.diameter(cloud) for cloud in clouds)
     poses = poses.copy()
     poses[:, :3, 3] /= unit
     return [cloud / unit for cloud in clouds], poses

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coframe.data.simulate import Scene
+from coframe.data.simulate import SimulatedScene
 from experiments.claims import Claim, below_each, standing
 from experiments.drawing import COLOURS, MARKERS
 from experiments.methods import ITERATIONS, PAIRWISE
@@ -144,7 +144,7 @@ def claims(record: Record) -> list[Claim]:
     return found + standing(record["tables"])
 
 
-def log_rmse(poses: np.ndarray, scene: Scene) -> float:
+def log_rmse(poses: np.ndarray, scene: SimulatedScene) -> float:
     """Natural logarithm."""
     return float(np.log(rmse(poses, scene)))
 

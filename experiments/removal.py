@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coframe.data.simulate import Scene
+from coframe.data.simulate import SimulatedScene
 from coframe.result.registration import Registration
 from experiments import drawing, methods
 from experiments.claims import Claim, mean_of
@@ -117,7 +117,7 @@ def claims(record: Record) -> list[Claim]:
     return found
 
 
-def split(result: Registration, scene: Scene, multiple: float) -> list[float]:
+def split(result: Registration, scene: SimulatedScene, multiple: float) -> list[float]:
     """Share of outliers that are removed, share of others that stay, share of outliers among all
     before and after.
     """
@@ -131,7 +131,7 @@ def split(result: Registration, scene: Scene, multiple: float) -> list[float]:
     ]
 
 
-def outlying(result: Registration, scene: Scene) -> tuple[float, float]:
+def outlying(result: Registration, scene: SimulatedScene) -> tuple[float, float]:
     """The share of outliers among the points of unreliable components, and of reliable ones."""
     labels, outlier = np.concatenate(result.labels), np.concatenate(scene.outliers)
     good = result.reliable(MULTIPLE)
@@ -143,7 +143,7 @@ def outlying(result: Registration, scene: Scene) -> tuple[float, float]:
     )
 
 
-def draw(figure: Any, scene: Scene, stages: dict[int, Registration]) -> None:
+def draw(figure: Any, scene: SimulatedScene, stages: dict[int, Registration]) -> None:
     """The nine panels of the paper's figure."""
     axes = figure.subplots(3, 3).ravel()
     last = stages[STEPS[-1]]

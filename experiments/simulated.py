@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from coframe.data import simulate
-from coframe.data.simulate import Scene
+from coframe.data.simulate import SimulatedScene
 from coframe.evaluate import metrics
 from experiments import methods
 from experiments.methods import PAIRWISE
@@ -21,14 +21,14 @@ from experiments.trials import Trial
 TOY_COUNT, PAPER_COUNT = (250, 350), (1000, 2000)  # points of a view
 FOUR = (0.0, 10.0, 20.0, 30.0)  # degrees
 
-Measure = Callable[[np.ndarray, Scene], float]  # of poses
+Measure = Callable[[np.ndarray, SimulatedScene], float]  # of poses
 
 
 @dataclass(frozen=True)
 class Runs:
     """The trials of every method on the same scenes."""
 
-    scenes: list[Scene]
+    scenes: list[SimulatedScene]
     trials: dict[str, list[Trial]]  # by method, in the order of the scenes
 
     def over(self, measure: Measure) -> dict[str, list[float]]:
@@ -53,7 +53,7 @@ class Runs:
         }
 
 
-def rmse(poses: np.ndarray, scene: Scene) -> float:
+def rmse(poses: np.ndarray, scene: SimulatedScene) -> float:
     """The root of the mean squared Frobenius error of the rotations, relative to the first set,
     over the other sets.
     """
@@ -77,7 +77,7 @@ def runs(
         f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
     )
 
-    def solved(method: str, scene: Scene, seed: int) -> Trial:
+    def solved(method: str, scene: SimulatedScene, seed: int) -> Trial:
         call = lambda: PAIRWISE[method](
             scene.clouds, methods.centred(scene.clouds), np.random.default_rng(seed)
         )  # noqa: E731
@@ -95,7 +95,7 @@ def runs(
 @cache
 def views(
     name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int
-) -> Scene:
+) -> SimulatedScene:
     """One realisation."""
     rng = np.random.default_rng([seed, MODELS.index(name)])
     count = TOY_COUNT if size == "toy" else PAPER_COUNT

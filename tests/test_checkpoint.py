@@ -22,14 +22,14 @@ SMALL = coframe.Options(components=60, points=300, iterations=6, threads=2)
 
 
 @pytest.fixture(scope="module")
-def scene() -> simulate.Scene:
+def scene() -> simulate.SimulatedScene:
     return simulate.scene(
         3, 300, degrees=50.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(3)
     )
 
 
 @pytest.fixture(scope="module")
-def whole(scene: simulate.Scene) -> tuple[coframe.Registration, int]:
+def whole(scene: simulate.SimulatedScene) -> tuple[coframe.Registration, int]:
     """The result of a run that nothing interrupts, and the number of its iterations."""
     count = Count()
     return coframe.register(scene.clouds, options=SMALL, on_iteration=count), count.calls
@@ -74,7 +74,10 @@ def assert_same(a: coframe.Registration, b: coframe.Registration) -> None:
 
 @pytest.mark.parametrize("count", [1, 60])
 def test_an_interrupted_run_goes_on_to_the_same_bits(
-    scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path, count: int
+    scene: simulate.SimulatedScene,
+    whole: tuple[coframe.Registration, int],
+    tmp_path: Path,
+    count: int,
 ) -> None:
     path = tmp_path / "run.db"
     with pytest.raises(Cut), coframe.Checkpoint(path, every=0.0) as checkpoint:
@@ -94,7 +97,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
 
 
 def test_interrupted_again_and_again(
-    scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path
+    scene: simulate.SimulatedScene, whole: tuple[coframe.Registration, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.db"
     for _ in range(50):
@@ -113,14 +116,16 @@ def test_interrupted_again_and_again(
 
 
 def test_a_journal_changes_nothing(
-    scene: simulate.Scene, whole: tuple[coframe.Registration, int], tmp_path: Path
+    scene: simulate.SimulatedScene, whole: tuple[coframe.Registration, int], tmp_path: Path
 ) -> None:
     with coframe.Checkpoint(tmp_path / "run.db", every=0.0) as checkpoint:
         assert_same(coframe.register(scene.clouds, options=SMALL, checkpoint=checkpoint), whole[0])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stop_ends_the_run_and_keeps_what_is_done(scene: simulate.Scene, tmp_path: Path) -> None:
+def test_stop_ends_the_run_and_keeps_what_is_done(
+    scene: simulate.SimulatedScene, tmp_path: Path
+) -> None:
     path = tmp_path / "run.db"
     checkpoint = coframe.Checkpoint(path)
     with pytest.raises(KeyboardInterrupt), checkpoint:
@@ -134,7 +139,7 @@ def test_stop_ends_the_run_and_keeps_what_is_done(scene: simulate.Scene, tmp_pat
 
 
 @pytest.fixture
-def left(scene: simulate.Scene, tmp_path: Path) -> Path:
+def left(scene: simulate.SimulatedScene, tmp_path: Path) -> Path:
     """The checkpoint of an interrupted run."""
     path = tmp_path / "out" / "run.db"
     with pytest.raises(Cut), coframe.Checkpoint(path) as checkpoint:
@@ -145,7 +150,7 @@ def left(scene: simulate.Scene, tmp_path: Path) -> Path:
     return path
 
 
-def test_what_has_changed_is_refused_by_name(scene: simulate.Scene, left: Path) -> None:
+def test_what_has_changed_is_refused_by_name(scene: simulate.SimulatedScene, left: Path) -> None:
     start = geometry.identity(3, 3)
     moved = [scene.clouds[0], scene.clouds[1] + 1e-9, scene.clouds[2]]
     cases = {
@@ -177,7 +182,7 @@ def test_what_has_changed_is_refused_by_name(scene: simulate.Scene, left: Path) 
         coframe.register(scene.clouds, start, options=other_threads, checkpoint=checkpoint)
 
 
-def test_a_new_run_begins_anew(scene: simulate.Scene, left: Path) -> None:
+def test_a_new_run_begins_anew(scene: simulate.SimulatedScene, left: Path) -> None:
     with coframe.Checkpoint(left) as checkpoint:
         assert not checkpoint.resumed
         coframe.register(scene.clouds[:2], options=SMALL, checkpoint=checkpoint)
@@ -187,7 +192,9 @@ def test_a_new_run_begins_anew(scene: simulate.Scene, left: Path) -> None:
     "damage",
     [b"not a database at all, but long enough to look at" * 40, b"SQLite format 3\0" + b"x" * 4080],
 )
-def test_a_foreign_file_is_refused(left: Path, scene: simulate.Scene, damage: bytes) -> None:
+def test_a_foreign_file_is_refused(
+    left: Path, scene: simulate.SimulatedScene, damage: bytes
+) -> None:
     left.write_bytes(damage)
     with (
         pytest.raises(coframe.InputError, match=r"run\.db: expected"),
@@ -197,7 +204,7 @@ def test_a_foreign_file_is_refused(left: Path, scene: simulate.Scene, damage: by
 
 
 def test_a_number_that_has_changed_on_disk_is_not_gone_on_from(
-    left: Path, scene: simulate.Scene
+    left: Path, scene: simulate.SimulatedScene
 ) -> None:
     with closing(sqlite3.connect(left)) as file, file:
         ((key, value),) = file.execute(
@@ -235,7 +242,7 @@ RESULTS = ("poses.json", "merged.ply", "model.ply", "state.npz")
 
 
 @pytest.fixture(scope="module")
-def folder(scene: simulate.Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scans in files, and the result of a run that nothing interrupts."""
     folder = tmp_path_factory.mktemp("scans")
     for j, cloud in enumerate(scene.clouds):

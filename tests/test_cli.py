@@ -47,7 +47,7 @@ def test_demo_is_reproducible(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def scans(tmp_path: Path) -> tuple[Path, simulate.Scene]:
+def scans(tmp_path: Path) -> tuple[Path, simulate.SimulatedScene]:
     scene = simulate.scene(3, 300, degrees=50.0, noise_db=50.0, rng=np.random.default_rng(1))
     for j, cloud in enumerate(scene.clouds):
         ply.write(tmp_path / f"scan{j}.ply", cloud)
@@ -57,7 +57,7 @@ def scans(tmp_path: Path) -> tuple[Path, simulate.Scene]:
     return tmp_path, scene
 
 
-def test_register_writes_poses_with_verdicts(scans: tuple[Path, simulate.Scene]) -> None:
+def test_register_writes_poses_with_verdicts(scans: tuple[Path, simulate.SimulatedScene]) -> None:
     folder, scene = scans
     files = [f"scan{j}.ply" for j in (2, 0, 1)]
     done = run("register", *files, "--poses", "start.json", "-o", "out", cwd=folder)
@@ -76,7 +76,9 @@ def test_register_writes_poses_with_verdicts(scans: tuple[Path, simulate.Scene])
     assert metrics.rotation_errors(found, scene.poses).max() < 1
 
 
-def test_resume_says_when_there_is_nothing_to_resume(scans: tuple[Path, simulate.Scene]) -> None:
+def test_resume_says_when_there_is_nothing_to_resume(
+    scans: tuple[Path, simulate.SimulatedScene],
+) -> None:
     done = run(
         "register",
         "scan0.ply",
@@ -95,7 +97,7 @@ def test_resume_says_when_there_is_nothing_to_resume(scans: tuple[Path, simulate
 
 
 def test_register_is_quiet_when_asked_and_fails_when_a_cloud_does(
-    scans: tuple[Path, simulate.Scene],
+    scans: tuple[Path, simulate.SimulatedScene],
 ) -> None:
     folder, _ = scans
     ply.write(
@@ -112,7 +114,7 @@ def test_register_is_quiet_when_asked_and_fails_when_a_cloud_does(
     assert verdicts["scan9"] == "failed"
 
 
-def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.Scene]) -> None:
+def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.SimulatedScene]) -> None:
     folder, scene = scans
     assert run("register", "scan0.ply", "scan1.ply", "-q", "-o", "two", cwd=folder).returncode == 0
     done = run("extend", "two", "scan2.ply", "-o", "three", cwd=folder)
@@ -129,7 +131,7 @@ def test_extend_adds_a_cloud_to_a_saved_result(scans: tuple[Path, simulate.Scene
 
 
 def test_json_is_one_object_with_the_content_of_the_pose_file(
-    scans: tuple[Path, simulate.Scene],
+    scans: tuple[Path, simulate.SimulatedScene],
 ) -> None:
     folder, _ = scans
     (folder / "out").mkdir(exist_ok=True)
@@ -164,7 +166,9 @@ def test_json_is_one_object_with_the_content_of_the_pose_file(
     assert done.stderr == f"coframe: {told['error']}\n"
 
 
-def test_the_published_method_is_that_of_the_library(scans: tuple[Path, simulate.Scene]) -> None:
+def test_the_published_method_is_that_of_the_library(
+    scans: tuple[Path, simulate.SimulatedScene],
+) -> None:
     folder, scene = scans
     files = [f"scan{j}.ply" for j in range(3)]
     done = run(

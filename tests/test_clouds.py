@@ -15,7 +15,7 @@ from coframe.em.moments import Moments
 from coframe.errors import InputError
 from coframe.geometry import extent
 from coframe.input.checks import as_clouds
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 
 rng = np.random.default_rng(0)
 GOOD = rng.normal(size=(20, 3))
@@ -108,7 +108,7 @@ def test_extent_ignores_a_stray_point() -> None:
 @pytest.mark.parametrize("shift", [0.0, 4.4e6])
 def test_frames_enter_and_leave(D: int, shift: float) -> None:
     clouds = [rng.normal(size=(50, D)) * 7 + shift for _ in range(3)]
-    frames = Frames.of(clouds)
+    frames = Normalisation.of(clouds)
     inside = frames.enter(clouds)
     assert max(map(extent, inside)) == pytest.approx(1)
     assert all(np.abs(np.median(c, axis=0)).max() < 1e-9 for c in inside)
@@ -132,7 +132,7 @@ def test_frames_enter_and_leave(D: int, shift: float) -> None:
 
 
 def test_mixtures_and_moments_cross_the_border() -> None:
-    frames, origin = Frames(np.zeros((2, 3)), 4.0), np.array([1.0, 2.0, 3.0])
+    frames, origin = Normalisation(np.zeros((2, 3)), 4.0), np.array([1.0, 2.0, 3.0])
     A = rng.normal(size=(5, 3, 3))
     mixture = Mixture(rng.normal(size=(5, 3)), A @ A.transpose(0, 2, 1), np.full(5, 0.2), 0.3)
     inside = frames.enter_mixture(mixture, origin)

@@ -24,14 +24,14 @@ import coframe
 from coframe import geometry, threads
 from coframe.align import schedule
 from coframe.align.level import Level
-from coframe.compute.cluster import Packed, There, check_client
-from coframe.compute.places import Here
+from coframe.compute.cluster import Packed, Remote, check_client
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import seeding
 from coframe.em.estep import Cloud
 from coframe.input import given
 from coframe.input.normalise import Summary
-from coframe.input.source import Loaded, cloud_digest
+from coframe.input.source import InMemory, cloud_digest
 from coframe.io import clouds as cloud_files
 from coframe.io import poses
 from coframe.io.scan import Scan
@@ -124,14 +124,14 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene() -> simulate.Scene:
+def scene() -> simulate.SimulatedScene:
     return simulate.scene(
         5, 400, degrees=200.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(0)
     )
 
 
 @pytest.fixture(scope="module")
-def files(scene: simulate.Scene, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def files(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The clouds as files, with colours; the last one is large."""
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
     many = scene.clouds[-1][rng.integers(0, len(scene.clouds[-1]), LARGE)] + rng.normal(
@@ -172,14 +172,16 @@ def same_folder(one: Path, other: Path, *, more_than: int = LARGE) -> None:
 
 
 @pytest.fixture
-def alone(scene: simulate.Scene, files: list[Path], tmp_path: Path) -> coframe.Registration:
+def alone(
+    scene: simulate.SimulatedScene, files: list[Path], tmp_path: Path
+) -> coframe.Registration:
     result = registered(files, scene.poses)
     result.save(tmp_path / "alone")
     return result
 
 
 def test_two_three_and_four_workers_give_the_bits_of_one_machine(
-    scene: simulate.Scene,
+    scene: simulate.SimulatedScene,
     files: list[Path],
     alone: coframe.Registration,
     cluster: Processes,
@@ -201,7 +203,7 @@ def test_two_three_and_four_workers_give_the_bits_of_one_machine(
             same_folder(output, tmp_path / "alone")
 
 
-def test_arrays_are_sent_to_the_workers(scene: simulate.Scene, cluster: Processes) -> None:
+def test_arrays_are_sent_to_the_workers(scene: simulate.SimulatedScene, cluster: Processes) -> None:
     weights = [
         np.random.default_rng(j).integers(0, 3, len(cloud)).astype(float)
         for j, cloud in enumerate(scene.clouds)
@@ -215,22 +217,24 @@ def test_arrays_are_sent_to_the_workers(scene: simulate.Scene, cluster: Processe
             np.testing.assert_array_equal(x, y)
 
 
-def test_a_start_from_nothing_on_workers(scene: simulate.Scene, cluster: Processes) -> None:
-    clouds = list(map(Loaded, scene.clouds))
-    summaries = Here(clouds).each(Summary.of)
+def test_a_start_from_nothing_on_workers(
+    scene: simulate.SimulatedScene, cluster: Processes
+) -> None:
+    clouds = list(map(InMemory, scene.clouds))
+    summaries = Local(clouds).map(Summary.of)
     with unchecked(), cluster.client(2) as client, threads.quiet_blas():
-        far = There.sent(client, clouds)
+        far = Remote.sent(client, clouds)
         one, other = (
-            search.start(place, summaries, rng=np.random.default_rng(0), look=False)
-            for place in (Here(clouds), far)
+            search.find_start(place, summaries, rng=np.random.default_rng(0), look=False)
+            for place in (Local(clouds), far)
         )
         assert one.groups == other.groups
         assert one.pairs == other.pairs
         np.testing.assert_array_equal(one.poses, other.poses)
-        part = far.only([3, 1])
+        part = far.subset([3, 1])
         sizes = [len(scene.clouds[3]), len(scene.clouds[1])]
-        assert [summary.size for summary in part.each(Summary.of)] == sizes
-        assert [weights for _, weights in part.keep(cloud_digest).each(tuple)] == ["", ""]
+        assert [summary.size for summary in part.map(Summary.of)] == sizes
+        assert [weights for _, weights in part.map_keep(cloud_digest).map(tuple)] == ["", ""]
 
 
 def test_strays_count_as_nothing_on_workers_too(
@@ -249,14 +253,14 @@ def test_strays_count_as_nothing_on_workers_too(
                 [one.median, one.low, one.high], [other.median, other.low, other.high]
             )
             assert (one.count, one.extent) == (other.count, other.extent)
-        assert far.clouds.each(cloud_digest) == here.clouds.each(cloud_digest)
+        assert far.clouds.map(cloud_digest) == here.clouds.map(cloud_digest)
     assert here.held[0].weights is not None
     assert here.summaries[0].count == len(points)
     assert here.held[1].weights is None
 
 
 def test_the_command_line_on_a_cluster(
-    scene: simulate.Scene, files: list[Path], cluster: Processes, tmp_path: Path
+    scene: simulate.SimulatedScene, files: list[Path], cluster: Processes, tmp_path: Path
 ) -> None:
     """`coframe register FILES --scheduler tcp://...` ends with the poses, the state and the points
     of a run on threads.
@@ -313,7 +317,7 @@ def kill_one(client: Any) -> int:
 
 
 def test_lost_workers_cost_no_bit(
-    scene: simulate.Scene,
+    scene: simulate.SimulatedScene,
     files: list[Path],
     alone: coframe.Registration,
     cluster: Processes,
@@ -377,7 +381,7 @@ def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(
         check_client("tcp://127.0.0.1:8786")
 
 
-def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
+def test_encrypted(scene: simulate.SimulatedScene, tmp_path: Path) -> None:
     """TLS with certificates of one's own, as docs/scaling.md has it."""
     trustme = pytest.importorskip("trustme")
     authority, certificate = trustme.CA(), tmp_path / "ca.pem"
@@ -407,10 +411,10 @@ def test_encrypted(scene: simulate.Scene, tmp_path: Path) -> None:
         with processes.client(1, security=security) as client:
             address = client.scheduler_info()["address"]
             assert address.startswith("tls://")
-            clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
-            mixture = seeding.seeded(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
+            clouds = Local([Cloud.of(cloud) for cloud in scene.clouds])
+            mixture = seeding.seed(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
             poses = geometry.identity(5, 3)
-            far = There.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
+            far = Remote.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
             for one, other in zip(
                 far.moments(poses, mixture),
                 clouds.sweep(threads=1, tolerance=1e-6).moments(poses, mixture),
@@ -434,10 +438,10 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_only_components_with_mass_travel(scene: simulate.Scene, full: bool) -> None:
-    clouds = Here([Cloud.of(cloud) for cloud in scene.clouds])
+def test_only_components_with_mass_travel(scene: simulate.SimulatedScene, full: bool) -> None:
+    clouds = Local([Cloud.of(cloud) for cloud in scene.clouds])
     K = 60
-    mixture = seeding.seeded(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
+    mixture = seeding.seed(np.concatenate(scene.clouds), 5, K, 1e-6, np.eye(3))
     if not full:
         spheres = np.tile(1e-3 * np.eye(3), (len(mixture), 1, 1))
         mixture = replace(mixture, covariances=spheres, outlier_density=1e-3)

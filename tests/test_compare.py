@@ -22,7 +22,7 @@ OPTIONS = coframe.Options(components=200)
 
 
 @pytest.fixture(scope="module")
-def scene() -> simulate.Scene:
+def scene() -> simulate.SimulatedScene:
     return simulate.scene(
         3, 600, degrees=50.0, motion_degrees=6.0, noise_db=45.0, rng=np.random.default_rng(1)
     )
@@ -33,7 +33,7 @@ def broken(clouds, start):
 
 
 @pytest.fixture(scope="module")
-def found(scene: simulate.Scene) -> coframe.Comparison:
+def found(scene: simulate.SimulatedScene) -> coframe.Comparison:
     known = contestants(OPTIONS)
     methods = {"coframe": known["coframe"], "broken": broken, "trimmed icp": known["trimmed icp"]}
     return coframe.compare(
@@ -41,7 +41,9 @@ def found(scene: simulate.Scene) -> coframe.Comparison:
     )
 
 
-def test_every_method_is_judged_alike(found: coframe.Comparison, scene: simulate.Scene) -> None:
+def test_every_method_is_judged_alike(
+    found: coframe.Comparison, scene: simulate.SimulatedScene
+) -> None:
     start, ours, died, trimmed = found.rows
     assert [row.method for row in found.rows] == ["start", "coframe", "broken", "trimmed icp"]
     assert (found.start, found.points, found.left_out) == ("given", 400, ())
@@ -98,12 +100,14 @@ def test_a_cloud_of_something_else_is_left_out() -> None:
         ({"truth": geometry.identity(2, 3)}, "truth: expected shape"),
     ],
 )
-def test_bad_input_is_refused(scene: simulate.Scene, options: dict, message: str) -> None:
+def test_bad_input_is_refused(scene: simulate.SimulatedScene, options: dict, message: str) -> None:
     with unchecked(), pytest.raises(coframe.InputError, match=message):
         coframe.compare(scene.clouds, geometry.identity(3, 3), **options)
 
 
-def test_the_command_writes_a_table_and_a_page(scene: simulate.Scene, tmp_path: Path) -> None:
+def test_the_command_writes_a_table_and_a_page(
+    scene: simulate.SimulatedScene, tmp_path: Path
+) -> None:
     for j, cloud in enumerate(scene.clouds):
         ply.write(tmp_path / f"scan{j}.ply", cloud)
     pose_files.write(tmp_path / "truth.json", [f"scan{j}" for j in range(3)], scene.poses)

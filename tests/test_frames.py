@@ -189,7 +189,7 @@ def numbered(count, read=lambda i: None):
         read(i)
         return Frame(float(i), np.zeros((1, 3)), np.ones(1), str(i))
 
-    return frames.Frames(tuple(map(str, range(count))), np.arange(count, dtype=float), frame)
+    return frames.FrameSource(tuple(map(str, range(count))), np.arange(count, dtype=float), frame)
 
 
 def test_reading_ahead_is_bounded_ordered_and_ends():

@@ -14,32 +14,32 @@ from views import refuse, registered, scene
 
 import coframe
 from coframe import geometry
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.evaluate import metrics
 from coframe.input.checks import unit_doubt
 from coframe.input.normalise import Summary
-from coframe.input.source import Loaded, Source
+from coframe.input.source import InMemory, Source
 from coframe.start import features, graph, match, search, verify
-from coframe.start.features import Scan
+from coframe.start.features import ThinScan
 from coframe.start.match import Edge
 from coframe.start.verify import Evidence
 
 
-def here(clouds: list[np.ndarray], threads: int = 1) -> tuple[Here[Source], list[Summary]]:
-    place = Here[Source](list(map(Loaded, clouds)), threads)
-    return place, place.each(Summary.of)
+def here(clouds: list[np.ndarray], threads: int = 1) -> tuple[Local[Source], list[Summary]]:
+    place = Local[Source](list(map(InMemory, clouds)), threads)
+    return place, place.map(Summary.of)
 
 
 def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> search.Start:
     with threadpool_limits(1):
-        return search.start(*here(clouds, threads), rng=np.random.default_rng(0), **options)
+        return search.find_start(*here(clouds, threads), rng=np.random.default_rng(0), **options)
 
 
 def thinned(points: np.ndarray, side: float) -> np.ndarray:
     """In units of the side."""
-    cloud = Loaded(points)
-    return features.thinned(cloud, Summary.of(cloud), side) / side
+    cloud = InMemory(points)
+    return features.thin(cloud, Summary.of(cloud), side) / side
 
 
 def caps(count: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -56,12 +56,12 @@ def caps(count: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def turned() -> simulate.Scene:
+def turned() -> simulate.SimulatedScene:
     return scene(6, 2000, 300.0, noise_db=50.0)
 
 
 @pytest.fixture(scope="module")
-def found(turned: simulate.Scene) -> search.Start:
+def found(turned: simulate.SimulatedScene) -> search.Start:
     return begun(turned.clouds)
 
 
@@ -72,7 +72,7 @@ def test_normals_and_descriptors_do_not_change_when_a_cloud_is_moved() -> None:
     """Thinning follows the axes, so the points are thinned before they are moved."""
     points = thinned(simulate.shape(3000, np.random.default_rng(0)).points, 0.03)
     motion = geometry.exp(np.array([0.4, -1.0, 2.0, 5.0, -7.0, 9.0]))
-    one, other = Scan.of(points), Scan.of(geometry.transform(motion, points))
+    one, other = ThinScan.of(points), ThinScan.of(geometry.transform(motion, points))
     np.testing.assert_allclose(
         np.abs((one.normals @ motion[:3, :3].T * other.normals).sum(1)), 1, atol=1e-6
     )
@@ -82,7 +82,7 @@ def test_normals_and_descriptors_do_not_change_when_a_cloud_is_moved() -> None:
 
 def test_normals_of_a_closed_body_point_out() -> None:
     body = simulate.shape(6000, np.random.default_rng(0))
-    scan = Scan.of(body.points / 0.02)
+    scan = ThinScan.of(body.points / 0.02)
     nearest = scan.tree.query(body.points / 0.02)[1]
     assert ((scan.normals[nearest] * body.normals).sum(1) > 0).mean() > 0.97
 
@@ -98,9 +98,9 @@ def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None
     body = simulate.shape(20_000, np.random.default_rng(0))
     direction = np.array([0.0, 0.0, 1.0])
     seen = thinned(body.points[simulate.scan(body, direction)], 0.02)
-    view = Scan.of(seen).view
+    view = ThinScan.of(seen).view
     assert view is None or view @ direction > 0.8
-    assert Scan.of(thinned(body.points, 0.02)).view is None
+    assert ThinScan.of(thinned(body.points, 0.02)).view is None
 
 
 def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alone() -> None:
@@ -120,7 +120,7 @@ def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alo
 
 
 @pytest.fixture(scope="module")
-def neighbours(turned: simulate.Scene) -> tuple[Scan, Scan, np.ndarray]:
+def neighbours(turned: simulate.SimulatedScene) -> tuple[ThinScan, ThinScan, np.ndarray]:
     """Two scans and the true motion from the first to the second."""
     prepared = search.Prepared.of(*here(turned.clouds), 2000)
     poses = prepared.enter(turned.poses)
@@ -128,30 +128,30 @@ def neighbours(turned: simulate.Scene) -> tuple[Scan, Scan, np.ndarray]:
 
 
 def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(
-    neighbours: tuple[Scan, Scan, np.ndarray],
+    neighbours: tuple[ThinScan, ThinScan, np.ndarray],
 ) -> None:
     a, b, true = neighbours
     evidence = verify.verify(
         a, b, geometry.exp(np.array([0.05, -0.05, 0.05, 1.0, 1.0, -1.0])) @ true
     )
-    assert verify.apart(evidence.motion, true) < 1
+    assert verify.motion_distance(evidence.motion, true) < 1
     assert evidence.weight > 3 * graph.LEAST_WEIGHT
     rng = np.random.default_rng(0)
     wrong = [geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(30)]
     weights = [
         e.weight
         for e in (verify.verify(a, b, motion) for motion in wrong)
-        if verify.apart(e.motion, true) > 5
+        if verify.motion_distance(e.motion, true) > 5
     ]
     assert len(weights) > 20
     assert max(weights) < graph.LEAST_WEIGHT
 
 
 def test_evidence_is_about_the_same_in_both_directions(
-    neighbours: tuple[Scan, Scan, np.ndarray],
+    neighbours: tuple[ThinScan, ThinScan, np.ndarray],
 ) -> None:
     a, b, true = neighbours
-    there, back = verify.weighed(a, b, true), verify.weighed(b, a, geometry.inverse(true))
+    there, back = verify.evidence_for(a, b, true), verify.evidence_for(b, a, geometry.inverse(true))
     assert there.common == back.common
     assert there.weight == pytest.approx(back.weight, rel=0.2)
 
@@ -160,14 +160,14 @@ def test_evidence_is_about_the_same_in_both_directions(
 
 
 def test_a_crash_of_the_native_code_costs_one_pair(
-    turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = search.Prepared.of(*here(turned.clouds), 2000)
     pairs = [(0, 1), (1, 2), (2, 3)]
     calls = itertools.count()
-    whole = match.Solver.motions
+    whole = match.MatcherProcess.motions
 
-    def dying(self: match.Solver, source: np.ndarray, target: np.ndarray) -> Any:
+    def dying(self: match.MatcherProcess, source: np.ndarray, target: np.ndarray) -> Any:
         if next(calls) == 1:  # a process that is running is killed as a crash would
             assert self._process is not None
             os.kill(self._process.pid, signal.SIGKILL)
@@ -175,7 +175,7 @@ def test_a_crash_of_the_native_code_costs_one_pair(
         return whole(self, source, target)
 
     sound, none = match.edges(prepared.scans, pairs)
-    monkeypatch.setattr(match.Solver, "motions", dying)
+    monkeypatch.setattr(match.MatcherProcess, "motions", dying)
     edges, crashed = match.edges(prepared.scans, pairs)
     assert none == []
     assert crashed == [(1, 2)]
@@ -183,7 +183,7 @@ def test_a_crash_of_the_native_code_costs_one_pair(
     np.testing.assert_array_equal(edges[1].best.motion, sound[2].best.motion)
 
 
-def test_progress_counts_every_pair(turned: simulate.Scene) -> None:
+def test_progress_counts_every_pair(turned: simulate.SimulatedScene) -> None:
     seen: list[tuple[int, int]] = []
     begun(turned.clouds[:3], on_pair=lambda done, total: seen.append((done, total)))
     assert seen[:3] == [(1, 3), (2, 3), (3, 3)]
@@ -266,7 +266,9 @@ def test_a_rival_edge_makes_a_hypothesis(poses: np.ndarray) -> None:
 # Starts
 
 
-def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: search.Start) -> None:
+def test_scans_in_arbitrary_poses_are_matched(
+    turned: simulate.SimulatedScene, found: search.Start
+) -> None:
     assert found.source == "matched"
     assert found.groups == (tuple(range(6)),)
     assert found.pairs == 15
@@ -276,14 +278,16 @@ def test_scans_in_arbitrary_poses_are_matched(turned: simulate.Scene, found: sea
 
 
 def test_the_same_bits_for_any_number_of_threads(
-    turned: simulate.Scene, found: search.Start
+    turned: simulate.SimulatedScene, found: search.Start
 ) -> None:
     for threads in (1, 3):
         np.testing.assert_array_equal(begun(turned.clouds, threads).poses, found.poses)
 
 
 @pytest.mark.parametrize("unit", [1e-3, 1e3])
-def test_units_do_not_matter(turned: simulate.Scene, found: search.Start, unit: float) -> None:
+def test_units_do_not_matter(
+    turned: simulate.SimulatedScene, found: search.Start, unit: float
+) -> None:
     other = begun([unit * cloud for cloud in turned.clouds]).poses[0]
     other[:, :3, 3] /= unit
     np.testing.assert_allclose(
@@ -293,7 +297,7 @@ def test_units_do_not_matter(turned: simulate.Scene, found: search.Start, unit: 
 
 def test_clouds_that_lie_in_place_are_left_there() -> None:
     start = begun(scene(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds)
-    assert start.source == "as they lie"
+    assert start.source == "identity"
     assert start.pairs == 0
     np.testing.assert_array_equal(start.poses[0], geometry.identity(4, 3))
 
@@ -321,7 +325,7 @@ def test_clouds_in_the_plane() -> None:
 
 def test_many_clouds_try_few_pairs() -> None:
     clouds = scene(8, 600, 360.0).clouds
-    many = search.Prepared.of(*here(clouds), 300).scans.only([j % 8 for j in range(40)])
+    many = search.Prepared.of(*here(clouds), 300).scans.subset([j % 8 for j in range(40)])
     pairs = match.candidates(many, np.random.default_rng(0))
     assert len(pairs) < 40 * (match.ALIKE + match.IN_ORDER)
     assert all((j, j + 1) in pairs for j in range(39))
@@ -361,7 +365,7 @@ def test_clouds_that_nothing_connects_are_not_called_aligned() -> None:
 
 
 @pytest.fixture(scope="module")
-def two_bodies() -> tuple[coframe.Registration, simulate.Scene]:
+def two_bodies() -> tuple[coframe.Registration, simulate.SimulatedScene]:
     one = scene(3, 1500, 60.0)
     rng = np.random.default_rng(5)
     u = rng.normal(size=(40_000, 3))
@@ -377,7 +381,7 @@ def two_bodies() -> tuple[coframe.Registration, simulate.Scene]:
 
 
 def test_two_bodies_give_two_groups(
-    two_bodies: tuple[coframe.Registration, simulate.Scene],
+    two_bodies: tuple[coframe.Registration, simulate.SimulatedScene],
 ) -> None:
     result, one = two_bodies
     assert result.groups == ((0, 1, 2), (3, 4, 5))
@@ -392,7 +396,7 @@ def test_two_bodies_give_two_groups(
 
 
 def test_groups_survive_saving(
-    two_bodies: tuple[coframe.Registration, simulate.Scene], tmp_path: Any
+    two_bodies: tuple[coframe.Registration, simulate.SimulatedScene], tmp_path: Any
 ) -> None:
     result, _ = two_bodies
     again = coframe.load(result.save(tmp_path))
@@ -401,7 +405,7 @@ def test_groups_survive_saving(
     assert [d.cloud for d in again.doubts] == [d.cloud for d in result.doubts]
 
 
-def test_a_stranger_fails(turned: simulate.Scene) -> None:
+def test_a_stranger_fails(turned: simulate.SimulatedScene) -> None:
     stranger = np.random.default_rng(0).uniform(-1, 1, (2000, 3)) * [1.0, 1.0, 0.3]
     result = registered([*turned.clouds, stranger])
     assert result.groups == (tuple(range(6)), (6,))
@@ -423,11 +427,11 @@ def test_a_cloud_in_another_unit_is_asked_about() -> None:
 
 @pytest.mark.parametrize("argument", [{"fixed": [0]}, {"options": coframe.Options(motion="yaw")}])
 def test_a_known_frame_is_kept(
-    argument: dict[str, Any], turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+    argument: dict[str, Any], turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "start", refuse)
     small = [cloud[:100] for cloud in turned.clouds[:2]]
-    assert coframe.register(small, **argument).start == "as they lie"
+    assert coframe.register(small, **argument).start == "identity"
 
 
 def test_start_is_checked() -> None:

@@ -22,7 +22,7 @@ from coframe.start import search
 
 
 @pytest.fixture(scope="module")
-def turned() -> simulate.Scene:
+def turned() -> simulate.SimulatedScene:
     return scene(6, 2000, 300.0, noise_db=50.0)
 
 
@@ -52,7 +52,7 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
 
 
 def test_good_poses_are_not_matched(
-    turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "start", refuse)
     result = registered(turned.clouds, poses=off(turned.poses, 20.0, seed=0))
@@ -61,7 +61,7 @@ def test_good_poses_are_not_matched(
 
 
 def test_matched_poses_on_another_side_are_no_help(
-    turned: simulate.Scene, monkeypatch: pytest.MonkeyPatch
+    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Matching a body that looks the same from two sides may turn it around: what was given, though
     wrong, says which side.

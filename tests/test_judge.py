@@ -15,7 +15,7 @@ OPTIONS = coframe.Options(components=200)
 
 
 @pytest.fixture(scope="module")
-def scene() -> simulate.Scene:
+def scene() -> simulate.SimulatedScene:
     return simulate.scene(4, 800, degrees=60.0, noise_db=40.0, rng=np.random.default_rng(0))
 
 
@@ -28,7 +28,7 @@ def turned(poses: np.ndarray, degrees: dict[int, float]) -> np.ndarray:
     return wrong
 
 
-def test_true_poses_are_kept_and_found_good(scene: simulate.Scene) -> None:
+def test_true_poses_are_kept_and_found_good(scene: simulate.SimulatedScene) -> None:
     result = coframe.judge(scene.clouds, scene.poses, options=OPTIONS)
     np.testing.assert_allclose(result.poses, scene.poses, atol=1e-15)
     assert [verdict.verdict for verdict in result.verdicts] == ["aligned"] * 4
@@ -36,7 +36,7 @@ def test_true_poses_are_kept_and_found_good(scene: simulate.Scene) -> None:
     assert np.isfinite(result.pose_covariance).all()
 
 
-def test_a_stray_point_changes_no_verdict(scene: simulate.Scene) -> None:
+def test_a_stray_point_changes_no_verdict(scene: simulate.SimulatedScene) -> None:
     """A glitch of the sensor, millions of extents away; nor does it move a cloud when they are
     refined.
     """
@@ -49,7 +49,9 @@ def test_a_stray_point_changes_no_verdict(scene: simulate.Scene) -> None:
     np.testing.assert_array_equal(*refined)
 
 
-def test_a_cloud_that_belongs_nowhere_does_not_hide_one_out_of_place(scene: simulate.Scene) -> None:
+def test_a_cloud_that_belongs_nowhere_does_not_hide_one_out_of_place(
+    scene: simulate.SimulatedScene,
+) -> None:
     elsewhere = [*scene.clouds, scene.clouds[0] + 30.0]
     poses = np.concatenate([turned(scene.poses, {2: 4.0}), scene.poses[:1]])
     result = coframe.judge(elsewhere, poses, options=OPTIONS)
@@ -58,7 +60,7 @@ def test_a_cloud_that_belongs_nowhere_does_not_hide_one_out_of_place(scene: simu
     assert np.diagonal(result.pose_covariance[:4], axis1=1, axis2=2).max() < 1e-2
 
 
-def test_a_cloud_out_of_place_is_named(scene: simulate.Scene) -> None:
+def test_a_cloud_out_of_place_is_named(scene: simulate.SimulatedScene) -> None:
     result = coframe.judge(scene.clouds, turned(scene.poses, {2: 4.0}), options=OPTIONS)
     assert [verdict.verdict for verdict in result.verdicts] == [
         "aligned",
@@ -70,7 +72,7 @@ def test_a_cloud_out_of_place_is_named(scene: simulate.Scene) -> None:
 
 
 def test_clouds_that_are_all_out_of_place_do_not_vouch_for_each_other(
-    scene: simulate.Scene,
+    scene: simulate.SimulatedScene,
 ) -> None:
     wrong = turned(scene.poses, {1: -12.0, 2: 12.0, 3: -12.0})
     kept = coframe.judge(scene.clouds, wrong, options=OPTIONS, release=False)
@@ -80,7 +82,9 @@ def test_clouds_that_are_all_out_of_place_do_not_vouch_for_each_other(
     assert released.verdicts[2].verdict == "failed"
 
 
-def test_files_are_read_and_bad_poses_refused(scene: simulate.Scene, tmp_path: Path) -> None:
+def test_files_are_read_and_bad_poses_refused(
+    scene: simulate.SimulatedScene, tmp_path: Path
+) -> None:
     for j, cloud in enumerate(scene.clouds):
         ply.write(tmp_path / f"scan{j}.ply", cloud)
     files = sorted(tmp_path.glob("*.ply"))
@@ -91,7 +95,9 @@ def test_files_are_read_and_bad_poses_refused(scene: simulate.Scene, tmp_path: P
         coframe.judge(files, scene.poses[:3])
 
 
-def test_a_baseline_has_a_report_and_a_folder(scene: simulate.Scene, tmp_path: Path) -> None:
+def test_a_baseline_has_a_report_and_a_folder(
+    scene: simulate.SimulatedScene, tmp_path: Path
+) -> None:
     result = baselines.METHODS["trimmed icp"](scene.clouds, geometry.identity(4, 3), iterations=3)
     assert np.isnan([step.log_likelihood for step in result.history]).all()
     page = report.html(result)

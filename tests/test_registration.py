@@ -17,7 +17,7 @@ from coframe import geometry
 from coframe.align.level import Level, Runner
 from coframe.align.schedule import FIRST
 from coframe.api.register import FLOOR, Options, PosePrior
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud
@@ -420,7 +420,7 @@ def climbed(
     )
     with unchecked():
         fit = runner.fit(
-            Here([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation
+            Local([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation
         )
     points = fit.moments.points.sum()
     return np.array([*values, points * runner.value(fit)]) / points

@@ -27,14 +27,14 @@ from coframe.result.colours import palette
 
 
 @pytest.fixture(scope="module")
-def simulated() -> simulate.Scene:
+def simulated() -> simulate.SimulatedScene:
     return simulate.scene(
         4, 600, degrees=60.0, noise_db=50.0, outliers=0.1, rng=np.random.default_rng(3)
     )
 
 
 @pytest.fixture(scope="module")
-def result(simulated: simulate.Scene) -> coframe.Registration:
+def result(simulated: simulate.SimulatedScene) -> coframe.Registration:
     return coframe.register(simulated.clouds, options=coframe.Options(components=150, threads=2))
 
 

@@ -26,7 +26,7 @@ from coframe.em.estep import Cloud
 from coframe.io import ply
 from coframe.report import markup
 from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.tracker import Tracked
+from coframe.sequence.tracker import Track
 
 REQUIRED = os.environ.get("COFRAME_BROWSER") == "required"
 SOFTWARE = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -459,7 +459,7 @@ def test_a_track_page_draws_its_map_and_names_stay_text(browser: Any, tmp_path: 
     )
     poses = np.stack([keyframe.pose for keyframe in keyframes])[[0, 1, 1, 2]]
     lost, explained = np.array([False, False, True, False]), np.array([1.0, 0.9, 0.0, 0.8])
-    tracked = Tracked(
+    tracked = Track(
         np.arange(4) / 30, poses, lost=lost, explained=explained, keyframes=keyframes, mixture=None
     )
     path = report.track.write(

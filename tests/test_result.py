@@ -16,26 +16,28 @@ from coframe.paper import initial
 
 
 @pytest.fixture(scope="module")
-def scene() -> simulate.Scene:
+def scene() -> simulate.SimulatedScene:
     return simulate.scene(
         3, 800, degrees=30.0, noise_db=40.0, outliers=0.2, rng=np.random.default_rng(0)
     )
 
 
 @pytest.fixture(scope="module")
-def result(scene: simulate.Scene) -> coframe.Registration:
+def result(scene: simulate.SimulatedScene) -> coframe.Registration:
     rng = np.random.default_rng(2)
     start = initial.means_on_sphere(scene.clouds, 480, rng)
     return coframe.paper.batch(scene.clouds, start, gamma=0.1, iterations=60)
 
 
-def test_the_scene_is_registered(result: coframe.Registration, scene: simulate.Scene) -> None:
+def test_the_scene_is_registered(
+    result: coframe.Registration, scene: simulate.SimulatedScene
+) -> None:
     assert metrics.rotation_errors(result.poses, scene.poses).max() < 3
     before = metrics.rotation_errors(geometry.identity(3, 3), scene.poses).max()
     assert before > 5
 
 
-def test_outliers_are_found(result: coframe.Registration, scene: simulate.Scene) -> None:
+def test_outliers_are_found(result: coframe.Registration, scene: simulate.SimulatedScene) -> None:
     inlier, outlier = np.concatenate(result.inliers()), np.concatenate(scene.outliers)
     assert (~inlier[outlier]).mean() > 0.7
     assert (~inlier[~outlier]).mean() < 0.2
@@ -73,7 +75,7 @@ def test_merged_is_all_points_in_the_common_frame(result: coframe.Registration) 
 
 
 def test_relative_to_changes_only_the_gauge(
-    result: coframe.Registration, scene: simulate.Scene
+    result: coframe.Registration, scene: simulate.SimulatedScene
 ) -> None:
     other = result.relative_to(1)
     np.testing.assert_allclose(other.poses[1], np.eye(4), atol=1e-12)

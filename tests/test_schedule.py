@@ -8,14 +8,14 @@ import pytest
 
 from coframe import geometry
 from coframe.align import denoise, level, schedule
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import seeding
 from coframe.em.estep import Cloud
 from coframe.em.seeding import OUTLIERS
 from coframe.evaluate import metrics
-from coframe.input.normalise import Frames
-from coframe.input.source import Loaded
+from coframe.input.normalise import Normalisation
+from coframe.input.source import InMemory
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 FLOOR = 1e-6
@@ -36,7 +36,7 @@ def cells(count: int, K: int) -> np.ndarray:
 def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
     points = some_points(D)
     turn = geometry.random_rotation(np.random.default_rng(1), D) if turned else np.eye(D)
-    mixture = seeding.seeded(points, 3, 50, FLOOR, turn)
+    mixture = seeding.seed(points, 3, 50, FLOOR, turn)
     K = len(mixture)
     assert 45 <= K <= 50
     count = cells(len(points), K)
@@ -54,14 +54,14 @@ def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
 def test_another_turn_gives_other_seeds(D: int) -> None:
     points = some_points(D)
     turns = [geometry.random_rotation(np.random.default_rng(seed), D) for seed in (1, 2, 2)]
-    a, b, c = (seeding.seeded(points, 3, 50, FLOOR, turn).means for turn in turns)
+    a, b, c = (seeding.seed(points, 3, 50, FLOOR, turn).means for turn in turns)
     assert np.abs(np.sort(a, 0) - np.sort(b, 0)).max() > 0.01
     np.testing.assert_array_equal(b, c)
 
 
 def test_seeds_have_enough_points() -> None:
     assert (
-        len(seeding.seeded(some_points(3, 200), 3, 1000, FLOOR, np.eye(3)))
+        len(seeding.seed(some_points(3, 200), 3, 1000, FLOOR, np.eye(3)))
         == 200 / seeding.LEAST_POINTS
     )
 
@@ -70,21 +70,23 @@ def test_seeds_have_enough_points() -> None:
 def test_rounded(D: int) -> None:
     A = np.random.default_rng(0).normal(size=(4, D, D))
     covariances, mass = A @ A.swapaxes(1, 2), np.array([0.0, 1.0, 100.0, 1e12])
-    rounded = seeding.rounded(covariances, 1.0, mass)
+    rounded = seeding.round_covariances(covariances, 1.0, mass)
     trace = np.trace(covariances, axis1=1, axis2=2)
     np.testing.assert_allclose(np.trace(rounded, axis1=1, axis2=2), trace)
     spheres = trace[:, None, None] / D * np.eye(D)
     np.testing.assert_allclose(rounded[0], spheres[0])  # no points of its own
     np.testing.assert_allclose(rounded[1], (spheres[1] + covariances[1]) / 2)
     np.testing.assert_allclose(rounded[3], covariances[3], rtol=1e-9)
-    np.testing.assert_allclose(seeding.rounded(covariances, np.inf, mass), spheres, atol=1e-12)
-    np.testing.assert_allclose(seeding.rounded(covariances, 0.0, mass + 1), covariances)
+    np.testing.assert_allclose(
+        seeding.round_covariances(covariances, np.inf, mass), spheres, atol=1e-12
+    )
+    np.testing.assert_allclose(seeding.round_covariances(covariances, 0.0, mass + 1), covariances)
 
 
 def test_priors_are_what_each_cloud_sees() -> None:
     mass = np.random.default_rng(0).uniform(0, 50, (4, 9))
     mass[0, 0] = 0
-    own, common = seeding.priors(mass), seeding.priors(mass, common=True)
+    own, common = seeding.cloud_priors(mass), seeding.cloud_priors(mass, common=True)
     for priors in (own, common):
         np.testing.assert_allclose(priors.sum(1), 1 - OUTLIERS)
         assert priors.min() > 0
@@ -94,7 +96,7 @@ def test_priors_are_what_each_cloud_sees() -> None:
         own[0, 3] / own[0, 0], (mass[0, 3] + seeding.SMOOTHING) / seeding.SMOOTHING
     )
     np.testing.assert_allclose(
-        seeding.priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9
+        seeding.cloud_priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9
     )
 
 
@@ -149,8 +151,8 @@ def test_fewer_points_keep_their_order_and_weight(D: int) -> None:
     points = some_points(D, 400)
     cloud = Cloud.of(points, points[:, 0].copy())
     few, same = (
-        schedule.fewer(Here([cloud, cloud]), 150, np.random.default_rng(0)).things,
-        schedule.fewer(Here([cloud]), 400, np.random.default_rng(0)).things,
+        schedule.fewer(Local([cloud, cloud]), 150, np.random.default_rng(0)).things,
+        schedule.fewer(Local([cloud]), 400, np.random.default_rng(0)).things,
     )
     np.testing.assert_array_equal(same[0].rows, cloud.rows)
     for part in few:
@@ -163,8 +165,8 @@ def test_fewer_points_keep_their_order_and_weight(D: int) -> None:
 
 def test_drawn_points_keep_their_weight() -> None:
     cloud = simulate.shape(2000, np.random.default_rng(0)).points
-    frames = Frames(np.zeros((1, 3)), 1.0)
-    supply = schedule.Supply(Here([Loaded(cloud, cloud[:, 1] + 1)]), [len(cloud)], frames)
+    frames = Normalisation(np.zeros((1, 3)), 1.0)
+    supply = schedule.Supply(Local([InMemory(cloud, cloud[:, 1] + 1)]), [len(cloud)], frames)
     (drawn,) = supply.drawn(1500, np.random.default_rng(0)).things
     assert len(drawn) == 1500
     np.testing.assert_array_equal(drawn.rows[3], drawn.rows[1] + 1)
@@ -172,7 +174,7 @@ def test_drawn_points_keep_their_weight() -> None:
 
 
 def test_many_points_are_thinned_evenly_to_seed_a_mixture() -> None:
-    clouds = Here([Cloud.of(some_points(3, count)) for count in (100, 7, 40)])
+    clouds = Local([Cloud.of(some_points(3, count)) for count in (100, 7, 40)])
     poses = geometry.identity(3, 3)
     whole = level.sampled(clouds, poses, 147)
     np.testing.assert_array_equal(whole, np.concatenate([cloud.points for cloud in clouds.things]))

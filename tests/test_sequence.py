@@ -20,7 +20,7 @@ import coframe
 from coframe import InputError, TrackOptions, geometry
 from coframe.em import localise
 from coframe.em.estep import Cloud
-from coframe.em.seeding import seeded
+from coframe.em.seeding import seed
 from coframe.evaluate import trajectory_errors
 from coframe.io import depth, frames, ply, trajectory
 from coframe.io.depth import Intrinsics
@@ -150,7 +150,7 @@ def test_units_do_not_matter(source, tracked):
 
 
 def edited(source, change):
-    return frames.Frames(source.names, source.times, lambda i: change(i, source[i]))
+    return frames.FrameSource(source.names, source.times, lambda i: change(i, source[i]))
 
 
 def test_blank_frames_are_lost_and_tracking_recovers(room, source):
@@ -178,7 +178,7 @@ def test_a_jump_is_found_again(room, source):
     """
     kept = [*range(20), *range(50, 60), *range(1, 9)]
     times = np.array([*range(20), *range(50, 68)]) / 30
-    part = frames.Frames(
+    part = frames.FrameSource(
         tuple(source.names[i] for i in kept),
         times,
         lambda i: replace(source[kept[i]], time=times[i]),
@@ -260,7 +260,7 @@ def test_a_jump_in_a_real_sequence_is_found_in_its_right_place(data):
     tum = data("tum_freiburg1_desk")
     whole = frames.open_frames(tum, intrinsics="freiburg1")
     kept = [*range(100, 150), *range(180, 205)]
-    part = frames.Frames(
+    part = frames.FrameSource(
         tuple(whole.names[i] for i in kept), whole.times[kept], lambda i: whole[kept[i]]
     )
     said = []
@@ -322,10 +322,10 @@ def test_a_step_of_the_front_end_leads_to_the_least_misfit(D):
     rng = np.random.default_rng(D)
     places = rng.uniform(-1, 1, (12, D))
     points = np.repeat(places, 20, axis=0) + rng.normal(scale=0.01, size=(240, D))
-    mixture = seeded(points, 1, 12, 1e-6, np.eye(D))
-    target = localise.Target.of(mixture, (0.05, 0.0), 2.0)
+    mixture = seed(points, 1, 12, 1e-6, np.eye(D))
+    target = localise.Pyramid.of(mixture, (0.05, 0.0), 2.0)
     off = random_poses(rng, 1, D, degrees=2.0, shift=0.01)[0]
-    placed = localise.place(
+    placed = localise.localise(
         target, Cloud.of(geometry.transform(geometry.inverse(off), points)), np.eye(D + 1)
     )
     np.testing.assert_allclose(placed.pose, off, atol=2e-3)
@@ -341,14 +341,14 @@ def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way(
     assert backend.window(keyframes, poses[-1], 4, 1.0).tolist() == [0, 1, 7, 8]
     assert backend.window(keyframes[:3], poses[2], 4, 1.0).tolist() == [0, 1, 2]
     turned = geometry.pose(geometry.exp_rotation(np.array([0.0, np.pi, 0.0])), np.zeros(3))
-    assert backend.apart(np.array([poses[0], turned]), poses[0], 1.0)[1] > 1
+    assert backend.viewpoint_distance(np.array([poses[0], turned]), poses[0], 1.0)[1] > 1
 
 
 def test_a_sensor_that_stays_leaves_few_key_frames(source):
     """The same ten frames again and again: memory follows what was seen, not the time."""
     order = [*range(10), *range(9, -1, -1)] * 4
     times = np.arange(len(order)) / 30
-    swing = frames.Frames(
+    swing = frames.FrameSource(
         tuple(map(str, order)), times, lambda i: replace(source[order[i]], time=times[i])
     )
     options = replace(FAST, every=2, window=4, final=0)
@@ -370,7 +370,7 @@ def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
         downsampling=6, window=4, front_components=400, back_components=300, refinements=15
     )
     done = []
-    part = frames.Frames(source.names[:11], source.times[:11], source.read)
+    part = frames.FrameSource(source.names[:11], source.times[:11], source.read)
     path = coframe.track_published(
         part, options=replace(options, block=4), on_group=lambda *step: done.append(step)
     )

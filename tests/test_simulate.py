@@ -12,9 +12,9 @@ from scipy.spatial.distance import pdist
 
 from coframe.data import simulate
 from coframe.data.simulate import (
-    Scene,
-    Surface,
-    extent,
+    SampledSurface,
+    SimulatedScene,
+    diameter,
     paper_views,
     scan,
     scene,
@@ -50,29 +50,29 @@ def distance(points: np.ndarray, surface: np.ndarray) -> np.ndarray:
     return np.asarray(cKDTree(surface).query(points)[0])
 
 
-def moved(scene: Scene) -> list[np.ndarray]:
+def moved(scene: SimulatedScene) -> list[np.ndarray]:
     return [transform(T, cloud) for T, cloud in zip(scene.poses, scene.clouds, strict=True)]
 
 
-def sphere(count: int, centre: list[float], radius: float, seed: int = 0) -> Surface:
+def sphere(count: int, centre: list[float], radius: float, seed: int = 0) -> SampledSurface:
     normals = generator(seed).normal(size=(count, len(centre)))
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    return Surface(np.array(centre) + radius * normals, normals)
+    return SampledSurface(np.array(centre) + radius * normals, normals)
 
 
-def together(*surfaces: Surface) -> Surface:
-    return Surface(
+def together(*surfaces: SampledSurface) -> SampledSurface:
+    return SampledSurface(
         np.concatenate([s.points for s in surfaces]), np.concatenate([s.normals for s in surfaces])
     )
 
 
 @pytest.fixture(scope="module")
-def dense() -> dict[int, Surface]:
+def dense() -> dict[int, SampledSurface]:
     return {2: shape(3000, generator(99), 2), 3: shape(30_000, generator(99), 3)}
 
 
 @pytest.fixture(scope="module")
-def around() -> Scene:
+def around() -> SimulatedScene:
     """Four views all around, no noise, far from their common frame."""
     return scene(4, 600, degrees=270.0, motion_degrees=180.0, motion_shift=1.0, rng=generator(5))
 
@@ -90,7 +90,7 @@ def test_shape_has_the_size_and_the_number_of_points_asked(dimension: int, count
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_shape_is_closed(dense: dict[int, Surface], dimension: int) -> None:
+def test_shape_is_closed(dense: dict[int, SampledSurface], dimension: int) -> None:
     """The divergence theorem: over a closed surface, n integrates to 0 and x n^T to its volume
     times I.
     """
@@ -104,7 +104,7 @@ def test_shape_is_closed(dense: dict[int, Surface], dimension: int) -> None:
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_shape_is_as_dense_on_its_limbs_and_slopes_as_elsewhere(
-    dense: dict[int, Surface], dimension: int
+    dense: dict[int, SampledSurface], dimension: int
 ) -> None:
     x, n = dense[dimension].points, dense[dimension].normals
     r = np.linalg.norm(x, axis=1)
@@ -117,7 +117,7 @@ def test_shape_is_as_dense_on_its_limbs_and_slopes_as_elsewhere(
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_normals_are_at_right_angles_to_the_surface(
-    dense: dict[int, Surface], dimension: int
+    dense: dict[int, SampledSurface], dimension: int
 ) -> None:
     x, n = dense[dimension].points, dense[dimension].normals
     gap, neighbour = cKDTree(x).query(x, k=2)
@@ -125,7 +125,7 @@ def test_normals_are_at_right_angles_to_the_surface(
     assert np.median(slope) < 0.05
 
 
-def test_shape_has_no_symmetry(dense: dict[int, Surface]) -> None:
+def test_shape_has_no_symmetry(dense: dict[int, SampledSurface]) -> None:
     surface, middle = cKDTree(dense[3].points), dense[3].points.mean(0)
     probe = dense[3].points[::60] - middle
     axes = [a for a in itertools.product([-1, 0, 1], repeat=3) if a > (0, 0, 0)]
@@ -136,7 +136,7 @@ def test_shape_has_no_symmetry(dense: dict[int, Surface]) -> None:
         assert surface.query(probe * mirror + middle)[0].mean() > 0.035, mirror
 
 
-def test_curve_has_no_symmetry(dense: dict[int, Surface]) -> None:
+def test_curve_has_no_symmetry(dense: dict[int, SampledSurface]) -> None:
     curve = dense[2].points
     middle = curve.mean(0)
     for degrees in range(30, 331, 15):
@@ -144,10 +144,10 @@ def test_curve_has_no_symmetry(dense: dict[int, Surface]) -> None:
         assert distance((curve - middle) @ R.T + middle, curve).mean() > 0.04, degrees
 
 
-def test_extent_is_the_diameter(dense: dict[int, Surface]) -> None:
+def test_extent_is_the_diameter(dense: dict[int, SampledSurface]) -> None:
     for seed in range(5):
         x = dense[3].points @ random_rotation(generator(seed), 3).T
-        assert extent(x) == pytest.approx(pdist(x[ConvexHull(x).vertices]).max(), rel=0.03)
+        assert diameter(x) == pytest.approx(pdist(x[ConvexHull(x).vertices]).max(), rel=0.03)
 
 
 # The mesh sampler
@@ -189,7 +189,9 @@ def test_a_ball_hides_the_ball_behind_it(offset: float) -> None:
         sphere(15_000, [0.0, 0.0, 0.0], 1.5, seed=1),
     )
     both = together(front, behind)
-    seen = scan(Surface(both.points + offset, both.normals), np.array([0.0, 0.0, 1.0]))[15_000:]
+    seen = scan(SampledSurface(both.points + offset, both.normals), np.array([0.0, 0.0, 1.0]))[
+        15_000:
+    ]
     across = np.linalg.norm(behind.points[:, :2], axis=1)
     assert seen[across < 0.95].mean() < 0.002  # a few look through an empty pixel
     open_sky = (across > 1.15) & (behind.normals[:, 2] > 0.2)
@@ -205,7 +207,7 @@ def test_a_plate_hides_the_plate_behind_it(dimension: int) -> None:
     across, up = np.eye(dimension)[[0, -1]]
     upper = lower[lower[:, 0] > 0] + 0.3 * up
     plates = np.concatenate([lower, upper])
-    seen = scan(Surface(plates, np.tile(up, (len(plates), 1))), 0.5 * across + up)
+    seen = scan(SampledSurface(plates, np.tile(up, (len(plates), 1))), 0.5 * across + up)
     on_lower, on_upper = seen[: len(lower)], seen[len(lower) :]
     assert on_lower[np.abs(lower[:, 0] - 0.35) < 0.45].mean() < 0.005
     assert on_lower[lower[:, 0] < -0.2].all()
@@ -216,7 +218,7 @@ def test_a_plate_hides_the_plate_behind_it(dimension: int) -> None:
 
 
 def test_true_poses_bring_all_clouds_onto_one_surface(
-    dense: dict[int, Surface], around: Scene
+    dense: dict[int, SampledSurface], around: SimulatedScene
 ) -> None:
     spacing = distance(dense[3].points[:2000], dense[3].points[2000:]).max()
     for cloud, there in zip(around.clouds, moved(around), strict=True):
@@ -224,7 +226,7 @@ def test_true_poses_bring_all_clouds_onto_one_surface(
         assert distance(cloud, dense[3].points).mean() > 0.05  # it was elsewhere before
 
 
-def test_a_planar_scene_lies_on_the_curve(dense: dict[int, Surface]) -> None:
+def test_a_planar_scene_lies_on_the_curve(dense: dict[int, SampledSurface]) -> None:
     flat = scene(5, 200, degrees=288.0, dimension=2, rng=generator())
     assert flat.poses.shape == (5, 3, 3)
     for there in moved(flat):
@@ -254,7 +256,7 @@ def test_seeds_reproduce_a_scene_and_different_seeds_differ() -> None:
     assert not any(map(np.array_equal, first.clouds, other.clouds))
 
 
-def test_clouds_differ_in_size_and_points(around: Scene) -> None:
+def test_clouds_differ_in_size_and_points(around: SimulatedScene) -> None:
     sizes = [len(cloud) for cloud in around.clouds]
     assert len(set(sizes)) > 1
     assert all(450 <= n <= 750 for n in sizes)
@@ -262,7 +264,9 @@ def test_clouds_differ_in_size_and_points(around: Scene) -> None:
         assert distance(a, b).min() > 1e-9
 
 
-def test_neighbouring_views_overlap_in_part_and_opposite_ones_hardly(around: Scene) -> None:
+def test_neighbouring_views_overlap_in_part_and_opposite_ones_hardly(
+    around: SimulatedScene,
+) -> None:
     def overlap(a: np.ndarray, b: np.ndarray) -> float:
         return float((distance(a, b) < 0.05).mean())
 
@@ -279,7 +283,7 @@ def test_neighbouring_views_overlap_in_part_and_opposite_ones_hardly(around: Sce
 # Noise and outliers
 
 
-def spoilt(kind: str, *, noise_db: float | None, outliers: float, seed: int = 3) -> Scene:
+def spoilt(kind: str, *, noise_db: float | None, outliers: float, seed: int = 3) -> SimulatedScene:
     if kind == "paper":
         return paper_views(
             shape(6000, generator()).points,
@@ -311,7 +315,7 @@ def test_noise_and_outliers_are_what_was_asked(kind: str, noise_db: float) -> No
         assert noise.var() == pytest.approx(variance, rel=0.1)
         reach = distance(y[label], x)
         assert np.median(reach) > 0.02
-        assert reach.max() < simulate.OUTLIER_RADIUS * extent(x)
+        assert reach.max() < simulate.OUTLIER_RADIUS * diameter(x)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -321,7 +325,7 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     pentagon = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)[:, :dimension]
     strays = simulate._strays(pentagon, 10_000, generator())
     reach, corner = cKDTree(pentagon).query(strays)
-    radius = simulate.OUTLIER_RADIUS * extent(pentagon)
+    radius = simulate.OUTLIER_RADIUS * diameter(pentagon)
     assert np.bincount(corner, minlength=5) == pytest.approx(2000, rel=0.1)
     assert reach.max() < radius
     assert (reach < radius / 2).mean() == pytest.approx(1 / 2**dimension, rel=0.1)
@@ -375,11 +379,11 @@ def test_too_few_points_are_refused() -> None:
         scene(4, 1000, surface=cube, rng=generator())
 
 
-def test_paper_views_follow_the_paper(dense: dict[int, Surface]) -> None:
+def test_paper_views_follow_the_paper(dense: dict[int, SampledSurface]) -> None:
     given = 40 * dense[3].points + [100.0, 20.0, -7.0]
     views = paper_views(given, noise_db=None, outliers=0.0, rng=generator())
-    model = (given - given.mean(0)) / extent(given)
-    assert extent(model) == pytest.approx(1)
+    model = (given - given.mean(0)) / diameter(given)
+    assert diameter(model) == pytest.approx(1)
     for x, there in zip(views.clouds, moved(views), strict=True):
         assert 1000 <= len(x) <= 2000
         assert 0 <= x[:, 2].min() < 0.02

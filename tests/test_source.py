@@ -12,12 +12,12 @@ from coframe import geometry
 from coframe.data import simulate
 from coframe.em.mixture import Mixture
 from coframe.input import source
-from coframe.input.normalise import Frames, Summary
+from coframe.input.normalise import Normalisation, Summary
 from coframe.input.quantiles import order_statistics
-from coframe.input.source import Loaded, Stored
+from coframe.input.source import InMemory, OnDisk
 from coframe.io import ply
 from coframe.result import labels, merged
-from coframe.result.labels import View
+from coframe.result.labels import CloudView
 from coframe.start import features
 
 
@@ -27,17 +27,17 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cloud() -> Loaded:
+def cloud() -> InMemory:
     rng = np.random.default_rng(0)
     points = simulate.shape(1001, rng).points
-    return Loaded(
+    return InMemory(
         points, columns={"red": rng.integers(0, 256, 1001, np.uint8), "time": rng.random(1001)}
     )
 
 
 @pytest.fixture
-def stored(cloud: Loaded, tmp_path: Path) -> Stored:
-    return Stored.write(tmp_path / "cloud", cloud.blocks())
+def stored(cloud: InMemory, tmp_path: Path) -> OnDisk:
+    return OnDisk.write(tmp_path / "cloud", cloud.blocks())
 
 
 numbers = st.floats(-10, 10) | st.sampled_from([0.0, 1.0, 5e-324, -1e300, 1e300])
@@ -62,8 +62,8 @@ def test_the_summary_of_a_file_has_the_bits_of_that_of_an_array(
 ) -> None:
     points = np.random.default_rng(count).normal(size=(count, D)) + 1e4
     points[::7] = points[0]
-    loaded = Loaded(points)
-    one, other = Summary.of(loaded), Summary.of(Stored.write(tmp_path / "cloud", loaded.blocks()))
+    loaded = InMemory(points)
+    one, other = Summary.of(loaded), Summary.of(OnDisk.write(tmp_path / "cloud", loaded.blocks()))
     assert (one.size, one.count, one.extent) == (other.size, other.count, other.extent)
     for name in ("median", "low", "high"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
@@ -72,7 +72,7 @@ def test_the_summary_of_a_file_has_the_bits_of_that_of_an_array(
 def test_points_of_weight_zero_do_not_count() -> None:
     points = np.random.default_rng(0).normal(size=(200, 3))
     weights = np.where(points[:, 0] > 0, 2.0, 0.0)
-    summary = Summary.of(Loaded(points, weights))
+    summary = Summary.of(InMemory(points, weights))
     assert summary.size == 200
     assert summary.count == (points[:, 0] > 0).sum()
     np.testing.assert_array_equal(summary.median, np.median(points[points[:, 0] > 0], axis=0))
@@ -81,7 +81,7 @@ def test_points_of_weight_zero_do_not_count() -> None:
 @pytest.mark.parametrize(
     "rows", [np.array([1000, 3, 3, 64]), slice(None), slice(10, 90), slice(5, None, 70)]
 )
-def test_rows_of_a_file(rows: source.Rows, cloud: Loaded, stored: Stored) -> None:
+def test_rows_of_a_file(rows: source.Rows, cloud: InMemory, stored: OnDisk) -> None:
     some, same = cloud.take(rows), stored.take(rows)
     np.testing.assert_array_equal(same.points, some.points)
     for name, column in some.columns.items():
@@ -90,16 +90,16 @@ def test_rows_of_a_file(rows: source.Rows, cloud: Loaded, stored: Stored) -> Non
 
 
 def test_a_file_is_thinned_as_an_array_is(
-    cloud: Loaded, stored: Stored, monkeypatch: pytest.MonkeyPatch
+    cloud: InMemory, stored: OnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summary = Summary.of(stored)
     by_blocks = (
-        features.thinned(stored, summary, 0.1),
+        features.thin(stored, summary, 0.1),
         features.reach(stored, summary),
         features.touched(stored, summary, 0.1),
     )
     monkeypatch.setattr(source, "ROWS", 10_000)
-    np.testing.assert_array_equal(by_blocks[0], features.thinned(cloud, summary, 0.1))
+    np.testing.assert_array_equal(by_blocks[0], features.thin(cloud, summary, 0.1))
     assert by_blocks[1:] == (features.reach(cloud, summary), features.touched(cloud, summary, 0.1))
     centred = cloud.points - np.median(cloud.points, axis=0)
     cells, index = np.unique(np.floor(centred / 0.1), axis=0, return_inverse=True)
@@ -108,14 +108,14 @@ def test_a_file_is_thinned_as_an_array_is(
 
 
 def test_what_is_written_of_a_file_is_what_is_known_of_the_array(
-    cloud: Loaded, stored: Stored, tmp_path: Path
+    cloud: InMemory, stored: OnDisk, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(1)
     mixture = Mixture.spheres(
         rng.uniform(-0.5, 0.5, (20, 3)), np.full(20, 0.01), np.full(20, 0.045), 0.3
     )
-    view = View(
-        Frames(np.array([[0.1, 0.0, -0.1]]), 2.0),
+    view = CloudView(
+        Normalisation(np.array([[0.1, 0.0, -0.1]]), 2.0),
         geometry.exp(rng.normal(size=6) / 4),
         None,
         first=100,
@@ -123,9 +123,9 @@ def test_what_is_written_of_a_file_is_what_is_known_of_the_array(
     row = merged.row_of([{name: column.dtype for name, column in cloud.columns.items()}], 3)
     pose = geometry.exp(rng.normal(size=6))
     target = labels.Target(merged.part(tmp_path, 7), row, 7, pose)
-    whole = labels.labelled(cloud, view, mixture)
+    whole = labels.label_points(cloud, view, mixture)
     assert 0.05 < (whole.labels < 0).mean() < 0.95
-    some = labels.written(stored, view, target, mixture, 100)
+    some = labels.write_points(stored, view, target, mixture, 100)
     np.testing.assert_array_equal(some.points, cloud.points[::11])
     np.testing.assert_array_equal(some.labels, whole.labels[::11])
     np.testing.assert_array_equal(some.outlier_probability, whole.outlier_probability[::11])
@@ -140,8 +140,8 @@ def test_what_is_written_of_a_file_is_what_is_known_of_the_array(
     np.testing.assert_allclose(points, geometry.transform(pose, cloud.points), atol=1e-15)
 
 
-def test_of_a_cloud_on_its_own_all_points_are_outliers(stored: Stored) -> None:
-    view = View(Frames(np.zeros((1, 3)), 1.0), np.eye(4), None)
-    some = labels.written(stored, view, None, None, 50)
+def test_of_a_cloud_on_its_own_all_points_are_outliers(stored: OnDisk) -> None:
+    view = CloudView(Normalisation(np.zeros((1, 3)), 1.0), np.eye(4), None)
+    some = labels.write_points(stored, view, None, None, 50)
     assert (some.labels == -1).all()
     assert (some.outlier_probability == 1).all()

@@ -12,10 +12,10 @@ import pytest
 import coframe
 from coframe import InputError, Options, geometry, paper
 from coframe.align.level import Level, Runner, Step
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em.estep import Cloud, Sweep
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.io import frames
 from coframe.sequence.tracker import TrackOptions
 
@@ -263,11 +263,11 @@ def test_single_precision_is_within_its_stated_error() -> None:
     See docs/reliability.md.
     """
     scene = simulate.scene(views=3, points=1000, degrees=40.0, rng=np.random.default_rng(2))
-    fitted = Frames.of(scene.clouds)
+    fitted = Normalisation.of(scene.clouds)
     clouds = [Cloud.of(cloud) for cloud in fitted.enter(scene.clouds)]
     start = fitted.enter_poses(scene.poses, np.zeros(3))
     fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(
-        Here(clouds), start, Level(200, 1000, 5)
+        Local(clouds), start, Level(200, 1000, 5)
     )
     (double, value), (single, other) = (
         Sweep(clouds, threads=1, dtype=dtype).moments(fit.poses, fit.mixture, full=True)

@@ -12,7 +12,9 @@ from coframe.data import simulate
 FAST = coframe.Options(components=100, points=500, iterations=3)
 
 
-def scene(views: int, points: int, degrees: float, seed: int = 0, **setting: Any) -> simulate.Scene:
+def scene(
+    views: int, points: int, degrees: float, seed: int = 0, **setting: Any
+) -> simulate.SimulatedScene:
     """Scans in arbitrary poses."""
     rng = np.random.default_rng(seed)
     return simulate.scene(

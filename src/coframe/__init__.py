@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
     from coframe.result.registration import Registration, load
-    from coframe.sequence.tracker import Tracked, TrackOptions, track
+    from coframe.sequence.tracker import Track, TrackOptions, track
 
 _HOMES = {
     "Checkpoint": "compute.checkpoint",
@@ -45,7 +45,7 @@ _HOMES = {
     "Registration": "result.registration",
     "Status": "em.loop",
     "TrackOptions": "sequence.tracker",
-    "Tracked": "sequence.tracker",
+    "Track": "sequence.tracker",
     "Trajectory": "io.trajectory",
     "Verdict": "align.verdict",
     "baselines": "",
@@ -80,8 +80,8 @@ __all__ = [
     "PublishedOptions",
     "Registration",
     "Status",
+    "Track",
     "TrackOptions",
-    "Tracked",
     "Trajectory",
     "Verdict",
     "baselines",

@@ -7,7 +7,7 @@ really there: no start variance has to be guessed. It matures for a few iteratio
 held, because young components straddle what they will later separate and would push the clouds
 apart; then poses and mixture move together. Which levels follow each other is said in `schedule`.
 
-Everything is in internal coordinates (see `Frames`); every length comes from the data.
+Everything is in internal coordinates (see `Normalisation`); every length comes from the data.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.compute.checkpoint import Checkpoint
-from coframe.compute.places import Place
+from coframe.compute.places import PerCloud
 from coframe.em import joint, loop, mstep
 from coframe.em.estep import Cloud
 from coframe.em.joint import UNCONSTRAINED, Constraints
@@ -30,12 +30,12 @@ from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.seeding import (
     ROUNDNESS,
+    cloud_priors,
     log_visibility_prior,
     outlier_density,
-    priors,
-    rounded,
-    seeded,
-    typical,
+    round_covariances,
+    seed,
+    typical_log_density,
 )
 from coframe.threads import available_cores
 from coframe.types import Array
@@ -43,7 +43,7 @@ from coframe.types import Array
 T = TypeVar("T")
 
 
-RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
+RADIUS = 0.5  # of the scene: Normalisation scales the largest cloud to an extent of one
 TOLERANCE = 1e-6  # posterior mass that the kernels may skip: far below what a level is worth
 # nats per point and iteration: more gain than this, and the mixture still changes enough to move
 # poses
@@ -86,8 +86,10 @@ class Step:
             poses, pooled = motions @ poses, moments.moved_and_pooled(motions)
         means = mstep.means(pooled)
         covariances = mstep.covariances(pooled, means, 0.0, mixture.covariances)
-        covariances = rounded(covariances, np.inf if self.spheres else ROUNDNESS, pooled.mass)
-        visibility = priors(moments.mass, common=self.spheres)
+        covariances = round_covariances(
+            covariances, np.inf if self.spheres else ROUNDNESS, pooled.mass
+        )
+        visibility = cloud_priors(moments.mass, common=self.spheres)
         covariances = covariances + self.floor * np.eye(len(means[0]))
         return poses, replace(
             mixture,
@@ -150,7 +152,7 @@ class Runner:
 
     def fit(
         self,
-        clouds: Place[Cloud],
+        clouds: PerCloud[Cloud],
         poses: Float[Array, "M D1 D1"],
         level: Level,
         *,
@@ -164,13 +166,14 @@ class Runner:
         sweep = clouds.sweep(threads=self.threads, tolerance=TOLERANCE)
         moved = sampled(clouds, poses, SEEDS * level.components)
         turn = geometry.random_rotation(self.rng, D)
-        mixture = seeded(moved, len(clouds), level.components, self.floor, turn)
+        mixture = seed(moved, len(clouds), level.components, self.floor, turn)
         if deviation is not None:
             spheres = np.tile(deviation**2 * np.eye(D), (len(mixture), 1, 1))
             mixture = replace(mixture, covariances=spheres, outlier_density=0.0)
             _, log_likelihood = sweep.moments(poses, mixture)
             mixture = replace(
-                mixture, outlier_density=outlier_density(typical(log_likelihood, sweep.points))
+                mixture,
+                outlier_density=outlier_density(typical_log_density(log_likelihood, sweep.points)),
             )
         batch = loop.batch if self.checkpoint is None else self.checkpoint.batch
         run = partial(
@@ -181,7 +184,9 @@ class Runner:
             held = run(replace(step, hold=True), poses, mixture, iterations=level.maturing)
             mixture = replace(
                 held.mixture,
-                outlier_density=outlier_density(typical(held.log_likelihood, sweep.points)),
+                outlier_density=outlier_density(
+                    typical_log_density(held.log_likelihood, sweep.points)
+                ),
             )
         fit = run(
             step,
@@ -194,17 +199,19 @@ class Runner:
             history=history,
             on_iteration=self.on_iteration,
         )
-        return replace(fit, independent=np.array(clouds.each(_independent)))
+        return replace(fit, independent=np.array(clouds.map(_independent)))
 
 
-def sampled(clouds: Place[Cloud], poses: Float[Array, "M D1 D1"], most: int) -> Float[Array, "N D"]:
+def sampled(
+    clouds: PerCloud[Cloud], poses: Float[Array, "M D1 D1"], most: int
+) -> Float[Array, "N D"]:
     """The points of all clouds in the common frame; of more than `most`, some, evenly out of the
     order of each cloud.
     """
-    sizes = clouds.each(len)
+    sizes = clouds.map(len)
     every = -(-sum(sizes) // most)
     rows = [slice(-first % every, None, every) for first in np.cumsum([0, *sizes[:-1]]).tolist()]
-    return np.concatenate(clouds.each(_moved, rows, list(poses)))
+    return np.concatenate(clouds.map(_moved, rows, list(poses)))
 
 
 # What is done where the clouds are.

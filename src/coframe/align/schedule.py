@@ -16,13 +16,14 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.align import denoise
+from coframe.align.covariance import pose_covariance
 from coframe.align.level import RADIUS, Level, Runner
-from coframe.compute.places import Place
+from coframe.compute.places import PerCloud
 from coframe.em import loop
 from coframe.em.estep import Cloud
 from coframe.em.joint import Constraints
 from coframe.em.loop import Fit, Status
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.input.source import Rows, Source
 from coframe.types import Array
 
@@ -71,16 +72,16 @@ class Supply:
     frames.
     """
 
-    clouds: Place[Source]
+    clouds: PerCloud[Source]
     counts: Sequence[int]
-    frames: Frames
+    frames: Normalisation
 
-    def drawn(self, count: int, rng: np.random.Generator) -> Place[Cloud]:
+    def drawn(self, count: int, rng: np.random.Generator) -> PerCloud[Cloud]:
         """At most `count` random points of each cloud, free of noise where the cloud itself can
         tell.
         """
         rows = [chosen(available, count, rng) for available in self.counts]
-        return self.clouds.keep(_drawn, rows, self.frames.each())
+        return self.clouds.map_keep(_drawn, rows, self.frames.each())
 
 
 def coarse_to_fine(
@@ -158,7 +159,7 @@ def coarse_to_fine(
 
 
 def best_starts(
-    clouds: Place[Cloud],
+    clouds: PerCloud[Cloud],
     poses: Float[Array, "M D1 D1"],
     runner: Runner,
     elsewhere: Callable[[], Sequence[Float[Array, "M D1 D1"]]] = tuple,
@@ -245,9 +246,11 @@ def averaged(
     return geometry.exp(twists.mean(0)) @ results[0]
 
 
-def fewer(clouds: Place[Cloud], count: int, rng: np.random.Generator) -> Place[Cloud]:
+def fewer(clouds: PerCloud[Cloud], count: int, rng: np.random.Generator) -> PerCloud[Cloud]:
     """At most `count` random points of each cloud, in the same kd order."""
-    return clouds.keep(some_of, [chosen(available, count, rng) for available in clouds.each(len)])
+    return clouds.map_keep(
+        some_of, [chosen(available, count, rng) for available in clouds.map(len)]
+    )
 
 
 def chosen(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"] | slice:
@@ -260,7 +263,7 @@ def chosen(available: int, count: int, rng: np.random.Generator) -> Int[Array, "
 # What is done where the clouds are.
 
 
-def _drawn(cloud: Source, rows: Rows, frame: Frames) -> Cloud:
+def _drawn(cloud: Source, rows: Rows, frame: Normalisation) -> Cloud:
     some = cloud.counted().take(rows)
     return prepared(frame.enter([some.points])[0], some.weights)
 

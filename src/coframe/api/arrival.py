@@ -15,7 +15,7 @@ from coframe.em import joint, loop, mstep, seeding
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.growth import alone
 from coframe.em.joint import Constraints
-from coframe.em.localise import Placement, Target, place
+from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.loop import Fit
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
@@ -89,12 +89,14 @@ class Arrival:
         few = schedule.some_of(self.cloud, schedule.chosen(len(self.cloud), FEW, rng))
         each = sorted({reach for reaches in REACHES for reach in reaches})
         by_reach = dict(
-            zip(each, Target.of(replace(mixture, visibility=None), each, 1.0).levels, strict=True)
+            zip(each, Pyramid.of(replace(mixture, visibility=None), each, 1.0).levels, strict=True)
         )
 
-        def trial(reaches: Sequence[float], start: Float[Array, "D1 D1"], steps: int) -> Placement:
-            return place(
-                Target(tuple(by_reach[reach] for reach in reaches), 1.0),
+        def trial(
+            reaches: Sequence[float], start: Float[Array, "D1 D1"], steps: int
+        ) -> Localisation:
+            return localise(
+                Pyramid(tuple(by_reach[reach] for reach in reaches), 1.0),
                 few,
                 start,
                 steps,
@@ -127,7 +129,7 @@ class Arrival:
         own = fit.moments.mass[1]
         typical = float((own**2).sum() / max(own.sum(), mstep.STARVED))
         count = max(1, round(len(points) / max(typical, seeding.LEAST_POINTS)))
-        seeds = seeding.seeded(points, 1, count, FLOOR, geometry.random_rotation(rng, D))
+        seeds = seeding.seed(points, 1, count, FLOOR, geometry.random_rotation(rng, D))
         share = len(points) / len(self.cloud) / len(seeds) * (1 - seeding.OUTLIERS)
         return replace(
             seeds, weights=np.full(len(seeds), share), visibility=np.full((1, len(seeds)), share)
@@ -175,7 +177,7 @@ class Step:
         if not self.hold:
             motions = self._motions(moments, poses, mixture, stride)
             poses, moments = motions @ poses, moments.moved(motions)
-        visibility = seeding.priors(moments.mass[1:])
+        visibility = seeding.cloud_priors(moments.mass[1:])
         mixture = replace(mixture, weights=visibility[0], visibility=visibility)
         if self.frozen is not None:
             return poses, mixture

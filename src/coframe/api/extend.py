@@ -23,7 +23,7 @@ from coframe.align import schedule
 from coframe.align.covariance import error_covariance
 from coframe.align.verdict import LARGE, Verdict, farther, verdicts
 from coframe.api.arrival import FLOOR, PAST, Arrival
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.em import mstep, seeding
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.growth import PSEUDO, alone, components, implied, joined, only, with_components
@@ -32,9 +32,9 @@ from coframe.em.moments import Moments
 from coframe.errors import InputError
 from coframe.geometry import extent
 from coframe.input.checks import as_clouds, as_poses, as_weights, near
-from coframe.input.normalise import Frames, Summary
+from coframe.input.normalise import Normalisation, Summary
 from coframe.input.options import Options
-from coframe.input.source import Loaded
+from coframe.input.source import InMemory
 from coframe.io import clouds as cloud_files
 from coframe.io.scan import Scan
 from coframe.result.labels import outlier_probability
@@ -84,12 +84,15 @@ def extend(
     start = _start(result, cloud, pose, options)
     rng = np.random.default_rng(options.seed)
 
-    frames, origin = Frames.about([Summary.of(Loaded(cloud, weight))]), result.mixture.means.mean(0)
+    frames, origin = (
+        Normalisation.about([Summary.of(InMemory(cloud, weight))]),
+        result.mixture.means.mean(0),
+    )
     before = replace(
         frames.enter_mixture(result.mixture, origin), visibility=result.mixture.weights[None]
     )
     (inner,) = frames.enter([cloud])
-    counted = Loaded(inner, weight).counted()
+    counted = InMemory(inner, weight).counted()
     some = counted.take(schedule.chosen(len(counted.points), options.points, rng))
     drawn = schedule.prepared(some.points, some.weights)
     arrival = Arrival(drawn, implied(before, result.moments.mass.sum(0)), options.threads)
@@ -112,7 +115,7 @@ def extend(
     old = with_components(result.moments, outer.means[len(before) :])
     moments = old.with_cloud(frames.leave_moments(fit.moments[1], origin)).recentred(outer.means)
     visibility = np.concatenate(
-        [_old_priors(result, len(outer)), seeding.priors(moments.mass[-1:])]
+        [_old_priors(result, len(outer)), seeding.cloud_priors(moments.mass[-1:])]
     )
     extended = replace(
         result,
@@ -156,7 +159,7 @@ def forget(result: Registration, cloud: int) -> Registration:
     # clouds; where little is left the difference may be no covariance at all, and the remaining
     # clouds alone decide.
     own_means = mstep.means(rest)
-    own = seeding.rounded(
+    own = seeding.round_covariances(
         mstep.covariances(rest, own_means, 0.0, mixture.covariances), PSEUDO, mass
     )
     smallest, before = (
@@ -260,9 +263,9 @@ def _matched(
     """The pose that matching with the merged cloud finds; where that finds nothing, the last one,
     and the verdict tells.
     """
-    clouds = Here([Loaded(result.merged()), Loaded(cloud)], options.threads)
-    found = search.start(
-        clouds, clouds.each(Summary.of), rng=np.random.default_rng(options.seed), look=False
+    clouds = Local([InMemory(result.merged()), InMemory(cloud)], options.threads)
+    found = search.find_start(
+        clouds, clouds.map(Summary.of), rng=np.random.default_rng(options.seed), look=False
     )
     scene, new = found.poses[0]
     return result.poses[-1] if len(found.groups) > 1 else geometry.inverse(scene) @ new

@@ -28,11 +28,11 @@ from coframe.em.loop import Fit, Iteration, Status
 from coframe.errors import InputError
 from coframe.input import given as opening
 from coframe.input.checks import as_poses
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.input.options import Options
 from coframe.io import clouds as cloud_files
 from coframe.result.export import described
-from coframe.result.labels import Labelled
+from coframe.result.labels import PointLabels
 from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.threads import quiet_blas
 from coframe.types import Array
@@ -81,7 +81,7 @@ def judge(
     given = opening.arrays(clouds, None, names, threads=options.threads)
     clouds = [cloud.points for cloud in given.held]
     poses = as_poses(poses, len(clouds), given.dimension)
-    frames = Frames.about(given.summaries)
+    frames = Normalisation.about(given.summaries)
     origin = frames.middle(poses)
     runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
     drawn = Supply(given.clouds, [summary.count for summary in given.summaries], frames).drawn(
@@ -93,7 +93,7 @@ def judge(
     found = Sweep(
         [Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=options.threads
     ).assign(fit.poses, fit.mixture)
-    result = with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
+    result = with_points(result, clouds, [PointLabels.of(each, fit.mixture) for each in found])
     if release:
         free, *_ = schedule.best_starts(drawn, fit.poses, runner)
         result = replace(result, verdicts=tuple(_after(fit, free, result.verdicts)))

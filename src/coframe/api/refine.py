@@ -15,9 +15,9 @@ from coframe.api.register import FLOOR
 from coframe.em.estep import Cloud, Sweep
 from coframe.errors import InputError
 from coframe.input import given as opening
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.input.options import Options
-from coframe.result.labels import Labelled
+from coframe.result.labels import PointLabels
 from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.threads import quiet_blas
 
@@ -39,7 +39,7 @@ def refine(result: Registration, *, options: Options = DEFAULTS) -> Registration
             f"result: expected clouds in one common frame, found {len(result.groups)} groups"
         )
     given = opening.arrays(result.clouds, None, result.names, threads=options.threads)
-    clouds, frames = [cloud.points for cloud in given.held], Frames.about(given.summaries)
+    clouds, frames = [cloud.points for cloud in given.held], Normalisation.about(given.summaries)
     origin = frames.middle(result.poses)
     runner = Runner(floor=FLOOR, rng=np.random.default_rng(options.seed), threads=options.threads)
     last = Level(options.components, options.points, schedule.AGAIN, tolerance=options.tolerance)
@@ -50,7 +50,7 @@ def refine(result: Registration, *, options: Options = DEFAULTS) -> Registration
     for _ in range(PASSES - 1):
         fit = runner.fit(drawn, fit.poses, last, history=fit.history)
     sweep = Sweep([Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=options.threads)
-    found = [Labelled.of(each, fit.mixture) for each in sweep.assign(fit.poses, fit.mixture)]
+    found = [PointLabels.of(each, fit.mixture) for each in sweep.assign(fit.poses, fit.mixture)]
     refined = with_points(in_user_units(fit, result.names, frames, origin), clouds, found)
     return replace(
         refined,

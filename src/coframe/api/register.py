@@ -18,7 +18,7 @@ from coframe.align.schedule import Supply
 from coframe.align.verdict import doubted
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.compute.cluster import Client
-from coframe.compute.places import Place
+from coframe.compute.places import PerCloud
 from coframe.em import loop
 from coframe.em.estep import TOLERANCE, Cloud
 from coframe.em.joint import Constraints
@@ -27,16 +27,16 @@ from coframe.em.mixture import Mixture
 from coframe.errors import InputError
 from coframe.input.checks import as_fixed, as_poses, as_priors, near, unit_doubt
 from coframe.input.given import Given, opened
-from coframe.input.normalise import Frames, Summary
+from coframe.input.normalise import Normalisation, Summary
 from coframe.input.options import Options, PosePrior
 from coframe.input.source import Source, cloud_digest
 from coframe.result import labels, merged
 from coframe.result.groups import side_by_side
-from coframe.result.labels import Labelled, View
+from coframe.result.labels import CloudView, PointLabels
 from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.start import search
 from coframe.start.doubt import Doubt
-from coframe.start.search import AS_THEY_LIE, GIVEN, Start
+from coframe.start.search import GIVEN, IDENTITY, Start
 from coframe.threads import quiet_blas
 from coframe.types import Array
 
@@ -117,7 +117,7 @@ def _with_points(
     all go to `output`.
     """
     if given.held:
-        found: Sequence[Labelled] = views.each(given.clouds, labels.labelled)
+        found: Sequence[PointLabels] = views.map(given.clouds, labels.label_points)
         clouds, attributes = (
             [cloud.points for cloud in given.held],
             [cloud.columns for cloud in given.held],
@@ -125,8 +125,8 @@ def _with_points(
         sizes: Sequence[int] = ()
     else:
         with merged.targets(given, output, result.poses) as targets:
-            found = some = views.each(
-                given.clouds, labels.written, targets, shared=(options.points,)
+            found = some = views.map(
+                given.clouds, labels.write_points, targets, shared=(options.points,)
             )
         clouds, attributes = [each.points for each in some], [each.columns for each in some]
         sizes = [summary.size for summary in given.summaries]
@@ -177,7 +177,7 @@ class Outcome:
     """A fit, and what it is in user units, without the points."""
 
     fit: Fit
-    frames: Frames
+    frames: Normalisation
     result: Registration
 
 
@@ -187,7 +187,7 @@ class Views:
 
     groups: Sequence[Sequence[int]]
     mixtures: Sequence[Mixture | None]
-    views: Sequence[Sequence[View]]  # of each group
+    views: Sequence[Sequence[CloudView]]  # of each group
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]]) -> "Views":
@@ -200,20 +200,23 @@ class Views:
                 else list(mixture.visibility[:, None])
             )
             views.append(
-                [View(*each, first) for each in zip(frames, outcome.fit.poses, rows, strict=True)]
+                [
+                    CloudView(*each, first)
+                    for each in zip(frames, outcome.fit.poses, rows, strict=True)
+                ]
             )
             first += len(mixture)
         alone = len(groups) - len(outcomes)
-        anywhere = View(outcomes[0].frames.only(0), outcomes[0].fit.poses[0], None)
+        anywhere = CloudView(outcomes[0].frames.only(0), outcomes[0].fit.poses[0], None)
         return cls(
             groups,
             [*(o.fit.mixture for o in outcomes), *[None] * alone],
             [*views, *[[anywhere]] * alone],
         )
 
-    def each(
+    def map(
         self,
-        place: Place[Source],
+        place: PerCloud[Source],
         function: Callable[..., T],
         *columns: Sequence[Any],
         shared: tuple[Any, ...] = (),
@@ -224,7 +227,7 @@ class Views:
             own = [[column[j] for j in group] for column in columns]
             found |= zip(
                 group,
-                place.only(group).each(function, views, *own, shared=(mixture, *shared)),
+                place.subset(group).map(function, views, *own, shared=(mixture, *shared)),
                 strict=True,
             )
         return [found[j] for j in range(len(found))]
@@ -234,7 +237,7 @@ class Views:
 class Problem:
     """Checked input."""
 
-    clouds: Place[Source]
+    clouds: PerCloud[Source]
     summaries: Sequence[Summary]
     names: Sequence[str]
     options: Options
@@ -250,7 +253,7 @@ class Problem:
         """All that the result depends on: options, name and digest of each cloud, a digest of start
         poses and the like.
         """
-        points, weights = zip(*self.clouds.each(cloud_digest), strict=True)
+        points, weights = zip(*self.clouds.map(cloud_digest), strict=True)
         clouds = list(zip(self.names, points, strict=True))
         known = [np.array(prior.cloud) for prior in self.priors]
         known += [
@@ -270,7 +273,7 @@ class Problem:
 
     def span(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 2"]:
         """The least and the largest x of each cloud under given poses."""
-        return np.array(self.clouds.each(_span, list(poses)))
+        return np.array(self.clouds.map(_span, list(poses)))
 
     def part(self, group: Sequence[int], before: int = 0) -> "Problem":
         """The problem of some of the clouds, so many done before; only one without fixed clouds and
@@ -280,7 +283,7 @@ class Problem:
             return self
         return replace(
             self,
-            clouds=self.clouds.only(group),
+            clouds=self.clouds.subset(group),
             summaries=[self.summaries[j] for j in group],
             names=[self.names[j] for j in group],
             on_progress=lambda share: self.on_progress(
@@ -346,7 +349,7 @@ class Problem:
         rng = np.random.default_rng(self.options.seed)
         rows = [rng.permutation(count)[: 2 * COARSE.points] for count in self.counts]
         some, others = (
-            self.clouds.keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1)
+            self.clouds.map_keep(_half, rows, frames.each(), shared=(first,)) for first in (0, 1)
         )
         runner = Runner(
             floor=FLOOR, rng=rng, threads=self.options.threads, checkpoint=self.checkpoint
@@ -356,9 +359,9 @@ class Problem:
         _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
         return float(log_likelihood.sum() / sweep.points.sum())
 
-    def _frames(self, poses: Float[Array, "M D1 D1"]) -> tuple[Frames, Float[Array, " D"]]:
+    def _frames(self, poses: Float[Array, "M D1 D1"]) -> tuple[Normalisation, Float[Array, " D"]]:
         """The clouds' frames, and the user's point that becomes the common origin."""
-        frames = Frames.about(self.summaries)
+        frames = Normalisation.about(self.summaries)
         return frames, frames.middle(poses)
 
 
@@ -367,7 +370,7 @@ def _span(cloud: Source, pose: Float[Array, "D1 D1"]) -> tuple[float, float]:
     return float(min(part.min() for part in x)), float(max(part.max() for part in x))
 
 
-def _half(cloud: Source, rows: Int[Array, " n"], frame: Frames, first: int) -> Cloud:
+def _half(cloud: Source, rows: Int[Array, " n"], frame: Normalisation, first: int) -> Cloud:
     """Every second one of some points, so that another half is left to test with."""
     return Cloud.of(frame.enter([cloud.counted().take(rows).points])[0][first::2])
 
@@ -398,7 +401,7 @@ def _given(
         if begun is None:
             result = replace(result, warnings=tuple(dict.fromkeys([*result.warnings, UNDECIDED])))
         else:
-            lost = search.contradicted(begun, result.poses, range(len(poses)))
+            lost = search.contradicted_clouds(begun, result.poses, range(len(poses)))
             result = _told(result, replace(begun, source=GIVEN, doubts=()), lost)
     return replace(outcome, result=result)
 
@@ -415,7 +418,7 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
     """Start poses for clouds that come without."""
     M, D = len(problem.clouds), len(problem.summaries[0].median)
     options = problem.options
-    as_given = Start((geometry.identity(M, D),), (tuple(range(M)),), AS_THEY_LIE, 0)
+    as_given = Start((geometry.identity(M, D),), (tuple(range(M)),), IDENTITY, 0)
     if options.start == "identity":
         return as_given
     if problem.bound:
@@ -424,7 +427,7 @@ def _begun(problem: Problem, on_pair: Callable[[int, int], object]) -> Start:
                 'start: expected "identity" beside fixed clouds, priors or restricted motion, found'
                 ' "match"'
             )
-        as_priors(problem.priors, Frames.about(problem.summaries), np.zeros(D))
+        as_priors(problem.priors, Normalisation.about(problem.summaries), np.zeros(D))
         return as_given
     return _matched(problem, on_pair, look=options.start == "auto")
 
@@ -433,7 +436,7 @@ def _matched(
     problem: Problem, on_pair: Callable[[int, int], object], *, look: bool = False
 ) -> Start:
     """Where the clouds lie, from their own shapes; `look`: they may lie in place already."""
-    return search.start(
+    return search.find_start(
         problem.clouds,
         problem.summaries,
         rng=np.random.default_rng(problem.options.seed),
@@ -452,10 +455,10 @@ def _best(
     if len(starts) > 1:
         starts = sorted(starts, key=problem.held_out, reverse=True)
     outcome = problem.fit(starts[0])
-    lost = search.contradicted(begun, outcome.result.poses, group)
+    lost = search.contradicted_clouds(begun, outcome.result.poses, group)
     if lost and outcome.result.status is not Status.STOPPED:
         again = problem.fit(starts[0], seed=1)
-        lost_again = search.contradicted(begun, again.result.poses, group)
+        lost_again = search.contradicted_clouds(begun, again.result.poses, group)
         if len(lost_again) < len(lost):
             outcome, lost = again, lost_again
     return outcome, lost

@@ -26,11 +26,11 @@ METHODS: dict[str, Method] = {
 __all__ = [
     "METHODS",
     "Method",
+    "averaged_icp",
     "averaging",
     "cpd",
     "gmmreg",
     "icp",
-    "averaged_icp",
     "overlap",
     "simultaneous",
 ]

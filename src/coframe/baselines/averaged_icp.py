@@ -18,7 +18,7 @@ from coframe.baselines import icp, overlap, run
 from coframe.baselines.averaging import averaged
 from coframe.baselines.icp import ITERATIONS, Choice
 from coframe.baselines.overlap import Pairs
-from coframe.baselines.run import Watch
+from coframe.baselines.run import OnIteration
 from coframe.em import loop
 from coframe.result.registration import Registration
 from coframe.types import Array
@@ -30,7 +30,7 @@ def maicp(
     *,
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """Motion-averaged ICP: one ICP iteration for every pair, then the average, again and again.
 
@@ -47,7 +47,7 @@ def matricp(
     *,
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """Motion-averaged trimmed ICP: as `maicp`, but the best matches of every pair count, and no
     more is known of them.
@@ -62,7 +62,7 @@ def pose_graph(
     *,
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """Pairwise trimmed ICP, run to its end for every pair; the poses average its motions. pairs: as
     in `maicp`.

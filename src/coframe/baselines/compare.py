@@ -17,7 +17,7 @@ from jaxtyping import Float
 from coframe import paper
 from coframe.api.register import register
 from coframe.baselines import METHODS
-from coframe.compute.places import Here
+from coframe.compute.places import Local
 from coframe.errors import InputError
 from coframe.evaluate import metrics
 from coframe.evaluate.metrics import Surface
@@ -25,7 +25,7 @@ from coframe.geometry import extent
 from coframe.input.checks import as_clouds, as_poses
 from coframe.input.normalise import Summary
 from coframe.input.options import Options
-from coframe.input.source import Loaded
+from coframe.input.source import InMemory
 from coframe.io.files import atomic
 from coframe.paper import initial
 from coframe.result.registration import Registration
@@ -66,7 +66,7 @@ class Comparison:
 
     names: tuple[str, ...]  # of the clouds
     rows: tuple[Row, ...]
-    start: str  # where it came from: "given", "as they lie" or "matched"
+    start: str  # where it came from: "given", "identity" or "matched"
     points: int  # of each cloud that the methods saw, at most
     gate: float  # of residual and overlap [user units]
     seed: int
@@ -195,8 +195,8 @@ def _start(
             list(range(len(clouds))),
             search.GIVEN,
         )
-    place = Here(list(map(Loaded, clouds)), options.threads)
-    found = search.start(place, place.each(Summary.of), rng=np.random.default_rng(options.seed))
+    place = Local(list(map(InMemory, clouds)), options.threads)
+    found = search.find_start(place, place.map(Summary.of), rng=np.random.default_rng(options.seed))
     kept = sorted(found.groups[0])
     if len(kept) < 2:
         raise InputError(

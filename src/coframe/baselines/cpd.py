@@ -15,7 +15,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.baselines import run
 from coframe.baselines.icp import ITERATIONS
-from coframe.baselines.run import Watch
+from coframe.baselines.run import OnIteration
 from coframe.em import loop, mstep
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
@@ -33,7 +33,7 @@ def cpd(
     *,
     iterations: int = ITERATIONS,
     outliers: float = OUTLIERS,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """Every cloud onto the first by CPD. outliers: the share w of points of the first cloud that
     the other does not explain.

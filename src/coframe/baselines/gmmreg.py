@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from coframe import geometry
 from coframe.baselines import run
 from coframe.baselines.icp import ITERATIONS
-from coframe.baselines.run import Watch
+from coframe.baselines.run import OnIteration
 from coframe.em import loop
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
@@ -39,7 +39,7 @@ def gmmreg(
     *,
     iterations: int = ITERATIONS,
     deviations: Sequence[float] = DEVIATIONS,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """Every cloud onto the first by GMMReg. iterations: evaluations of the last level; those before
     it have 10 each.

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry
 from coframe.baselines import run
-from coframe.baselines.run import Watch
+from coframe.baselines.run import OnIteration
 from coframe.em import loop
 from coframe.errors import InputError
 from coframe.result.registration import Registration
@@ -35,7 +35,7 @@ def icp(
     poses: Float[Array, "M D1 D1"],
     *,
     iterations: int = ITERATIONS,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the first: each point is matched with the nearest one, wherever that
     is.
@@ -54,7 +54,7 @@ def sequential_icp(
     poses: Float[Array, "M D1 D1"],
     *,
     iterations: int = ITERATIONS,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the one before it; errors add up along the chain."""
     return run.run(
@@ -72,7 +72,7 @@ def trimmed_icp(
     *,
     iterations: int = ITERATIONS,
     overlap: float | None = None,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """ICP of every cloud onto the first with the best matches only.
 

@@ -3,7 +3,7 @@
 
 A method is written as a generator that yields all poses after each of its iterations, a pairwise
 one as a generator of the motion between two clouds. It sees clouds that are centred and scaled to
-an extent of one (see `Frames`), and knows neither units nor when to stop.
+an extent of one (see `Normalisation`), and knows neither units nor when to stop.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,12 +20,12 @@ from coframe.em import loop
 from coframe.em.loop import Iteration, Status
 from coframe.errors import InputError
 from coframe.input.checks import as_clouds, as_poses
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
 from coframe.types import Array
 
-RADIUS = 0.5  # of the scene: Frames scales the largest cloud to an extent of one
+RADIUS = 0.5  # of the scene: Normalisation scales the largest cloud to an extent of one
 TOLERANCE = 1e-6  # of the radius: poses that move less have settled
 
 # clouds and start poses -> the poses after each iteration
@@ -38,7 +38,7 @@ Pairwise = Callable[
     [Float[Array, "N D"], Float[Array, "K D"], Float[Array, "D1 D1"]],
     Iterator[Float[Array, "D1 D1"]],
 ]
-Watch = Callable[[Iteration], bool | None]
+OnIteration = Callable[[Iteration], bool | None]
 
 
 class Method(Protocol):
@@ -50,7 +50,7 @@ class Method(Protocol):
         poses: Float[Array, "M D1 D1"],
         *,
         iterations: int = ...,
-        on_iteration: Watch = ...,
+        on_iteration: OnIteration = ...,
     ) -> Registration: ...
 
 
@@ -62,7 +62,7 @@ def run(
     *,
     iterations: int,
     tolerance: float = TOLERANCE,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """Check, centre and scale; iterate until the poses settle or the limit is reached; judge the
     poses with `hold`.
@@ -71,7 +71,7 @@ def run(
         raise InputError(f"iterations: expected a whole number of at least 1, found {iterations!r}")
     given = as_clouds(clouds)
     poses = as_poses(poses, len(given), given[0].shape[1])
-    frames = Frames.of(given)
+    frames = Normalisation.of(given)
     origin = frames.middle(poses)
     last = frames.enter_poses(poses, origin)
     history: list[Iteration] = []

@@ -18,7 +18,7 @@ from coframe import geometry
 from coframe.baselines import icp, overlap, run
 from coframe.baselines.icp import ITERATIONS
 from coframe.baselines.overlap import Pairs
-from coframe.baselines.run import Watch
+from coframe.baselines.run import OnIteration
 from coframe.em import loop
 from coframe.result.registration import Registration
 from coframe.types import Array
@@ -35,7 +35,7 @@ def simreg(
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
     pairwise_iterations: int = ITERATIONS,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """All clouds at once, matches updated in every iteration, from where ICP onto the first cloud
     ends, as in the paper.
@@ -53,7 +53,7 @@ def mv_icp(
     *,
     iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
-    on_iteration: Watch = loop.carry_on,
+    on_iteration: OnIteration = loop.carry_on,
 ) -> Registration:
     """All clouds at once with the matches of the start, which stay. pairs: as in `simreg`."""
     return run.run(

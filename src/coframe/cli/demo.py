@@ -58,7 +58,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _demo_table(result: "Registration", scene: "simulate.Scene") -> Table:
+def _demo_table(result: "Registration", scene: "simulate.SimulatedScene") -> Table:
     from coframe.evaluate import metrics
 
     errors = metrics.rotation_errors(result.poses, scene.poses)

@@ -25,7 +25,7 @@ from coframe.cli.app import (
 from coframe.cli.watch import TimeLeft, about
 
 if TYPE_CHECKING:
-    from coframe.io.frames import Frames
+    from coframe.io.frames import FrameSource
     from coframe.sequence.tracker import Tracker
 
 CHECKPOINT = 100  # frames of a sequence from one saved state to the next
@@ -100,7 +100,7 @@ def track(
         raise typer.Exit(130)
 
 
-def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool) -> bool:
+def _follow(tracker: "Tracker", source: "FrameSource", checkpoint: Path, quiet: bool) -> bool:
     """Give the tracker all frames; after Ctrl-C the frame at hand is finished first.
 
     Returns whether the run was stopped.
@@ -154,7 +154,7 @@ def _follow(tracker: "Tracker", source: "Frames", checkpoint: Path, quiet: bool)
 
 
 def _write_track(
-    output: Path, tracker: "Tracker", source: "Frames", begun: float, *, report: bool
+    output: Path, tracker: "Tracker", source: "FrameSource", begun: float, *, report: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Writes all files of a result; returns what track.json says and the names of the files."""
     import json

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from threadpoolctl import threadpool_limits
 
-from coframe.compute.places import Pair, Place
+from coframe.compute.places import Pair, PerCloud
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
@@ -36,7 +36,7 @@ ROUNDS = 1
 PAIRS = 32  # of scans in a task, at most
 
 
-class There(Place[T]):
+class Remote(PerCloud[T]):
     """Things on workers; those of a few clouds make up the list that a future stands for."""
 
     def __init__(
@@ -47,13 +47,13 @@ class There(Place[T]):
         self.where = list(where)  # of each thing: which list, and where in it
 
     @classmethod
-    def sent(cls, client: Client, things: Sequence[T]) -> "There[T]":
+    def sent(cls, client: Client, items: Sequence[T]) -> "Remote[T]":
         """Things from here, sent once.
 
         The scheduler keeps a copy of them, in case that a worker is lost.
         """
-        parts = list(parted(len(things), client))
-        lists = submit_all(client, _listed, [[things[i] for i in part] for part in parts])
+        parts = list(parted(len(items), client))
+        lists = submit_all(client, _listed, [[items[i] for i in part] for part in parts])
         return cls(
             client, lists, [(n, i) for n, part in enumerate(parts) for i in range(len(part))]
         )
@@ -61,7 +61,7 @@ class There(Place[T]):
     def __len__(self) -> int:
         return len(self.where)
 
-    def each(
+    def map(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
     ) -> list[S]:
         places, tasks = self._called(function, columns, shared)
@@ -71,18 +71,18 @@ class There(Place[T]):
                 found[position] = answer
         return found
 
-    def keep(
+    def map_keep(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
-    ) -> "There[S]":
+    ) -> "Remote[S]":
         places, tasks = self._called(function, columns, shared)
         where = {
             position: (n, i)
             for n, positions in enumerate(places)
             for i, position in enumerate(positions)
         }
-        return There(self.client, tasks, [where[position] for position in range(len(self))])
+        return Remote(self.client, tasks, [where[position] for position in range(len(self))])
 
-    def pairs(
+    def map_pairs(
         self,
         function: Callable[..., S],
         pairs: Sequence[Pair],
@@ -119,14 +119,14 @@ class There(Place[T]):
                 heard(number, answer)
         return found
 
-    def only(self, which: Sequence[int]) -> "There[T]":
-        return There(self.client, self.lists, [self.where[j] for j in which])
+    def subset(self, which: Sequence[int]) -> "Remote[T]":
+        return Remote(self.client, self.lists, [self.where[j] for j in which])
 
     def sweep(self, *, threads: int | None, tolerance: float) -> "RemoteSweep":
         return RemoteSweep(self, tolerance)
 
     def by_list(self) -> dict[int, list[int]]:
-        """The positions of the things of each list that has some."""
+        """The positions of the items of each list that has some."""
         found: dict[int, list[int]] = defaultdict(list)
         for position, (n, _) in enumerate(self.where):
             found[n].append(position)
@@ -138,7 +138,7 @@ class There(Place[T]):
         columns: Sequence[Sequence[Any]],
         shared: tuple[Any, ...],
     ) -> tuple[list[list[int]], list[Future]]:
-        """For each list, the positions of its things and the task that calls the function on them."""
+        """For each list, the positions of its items and the task that calls the function on them."""
         common = submit(self.client, _listed, list(shared)) if shared else []
         by_list = self.by_list()
         lists, places = [self.lists[n] for n in by_list], list(by_list.values())
@@ -158,10 +158,10 @@ class RemoteSweep:
     clouds.
     """
 
-    def __init__(self, clouds: "There[Any]", tolerance: float) -> None:
+    def __init__(self, clouds: "Remote[Any]", tolerance: float) -> None:
         self.clouds = clouds
         self.tolerance = tolerance
-        sizes = clouds.each(_size)
+        sizes = clouds.map(_size)
         self.points = np.array([weight for _, weight in sizes])
         self.total = sum(count for count, _ in sizes)
 
@@ -292,19 +292,19 @@ def submit_all(
 # its dependencies.
 
 
-def _listed(things: list[Any]) -> list[Any]:
-    return things
+def _listed(items: list[Any]) -> list[Any]:
+    return items
 
 
 def _called_on_each(
-    things: list[Any],
+    items: list[Any],
     function: Callable[..., Any],
     which: list[int],
     rows: list[list[Any]],
     shared: list[Any],
 ) -> list[Any]:
     _quiet()
-    return [function(things[i], *row, *shared) for i, row in zip(which, rows, strict=True)]
+    return [function(items[i], *row, *shared) for i, row in zip(which, rows, strict=True)]
 
 
 def _called_on_pairs(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Where things live, one for each cloud: on this machine (`Here`), or on the workers of a cluster
-(`cluster.There`).
+"""Where items live, one for each cloud: on this machine (`Local`), or on the workers of a cluster
+(`cluster.Remote`).
 
 A registration asks the same of every cloud, and no cloud's answer depends on another cloud. So all
 it needs of a place is to call a function on each thing and bring the answers home, or keep them
@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 
 
 @runtime_checkable
-class Expects(Protocol):
+class EStep(Protocol):
     """An E-step over all clouds, wherever they are."""
 
     @property
@@ -40,64 +40,64 @@ class Expects(Protocol):
 
 
 @runtime_checkable
-class Place(Protocol[T]):
+class PerCloud(Protocol[T]):
     """One thing for each cloud."""
 
     def __len__(self) -> int: ...
 
-    def each(
+    def map(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
     ) -> list[S]:
         """function(thing, *row, *shared) for every thing and its row of the columns."""
 
-    def keep(
+    def map_keep(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
-    ) -> "Place[S]":
-        """The same, but the results stay where the things are."""
+    ) -> "PerCloud[S]":
+        """The same, but the results stay where the items are."""
 
-    def pairs(
+    def map_pairs(
         self,
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
         heard: Callable[[int, S], object] = lambda number, answer: None,
     ) -> list[S]:
-        """function(one, other, *row) for pairs of things; `heard` is told each answer as it comes,
+        """function(one, other, *row) for pairs of items; `heard` is told each answer as it comes,
         and which pair it is of.
         """
 
-    def only(self, which: Sequence[int]) -> "Place[T]":
-        """Some of the things."""
+    def subset(self, which: Sequence[int]) -> "PerCloud[T]":
+        """Some of the items."""
 
-    def sweep(self, *, threads: int | None, tolerance: float) -> Expects:
-        """An E-step over things that are `estep.Cloud`s."""
+    def sweep(self, *, threads: int | None, tolerance: float) -> EStep:
+        """An E-step over items that are `estep.Cloud`s."""
 
 
-class Here(Place[T]):
+class Local(PerCloud[T]):
     """Things on this machine."""
 
-    def __init__(self, things: Sequence[T], threads: int | None = 1) -> None:
-        self.things = list(things)
+    def __init__(self, items: Sequence[T], threads: int | None = 1) -> None:
+        self.items = list(items)
         self.threads = available_cores() if threads is None else threads
 
     def __len__(self) -> int:
-        return len(self.things)
+        return len(self.items)
 
-    def each(
+    def map(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
     ) -> list[S]:
-        rows = list(zip(self.things, *columns, strict=True))
+        rows = list(zip(self.items, *columns, strict=True))
         if self.threads == 1 or len(rows) < 2:
             return [function(*row, *shared) for row in rows]
         with ThreadPoolExecutor(min(self.threads, len(rows))) as pool:
             return list(pool.map(lambda row: function(*row, *shared), rows))
 
-    def keep(
+    def map_keep(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
-    ) -> "Here[S]":
-        return Here(self.each(function, *columns, shared=shared), self.threads)
+    ) -> "Local[S]":
+        return Local(self.map(function, *columns, shared=shared), self.threads)
 
-    def pairs(
+    def map_pairs(
         self,
         function: Callable[..., S],
         pairs: Sequence[Pair],
@@ -107,7 +107,7 @@ class Here(Place[T]):
         lock = threading.Lock()
 
         def call(number: int, pair: Pair, *row: Any) -> S:
-            answer = function(self.things[pair[0]], self.things[pair[1]], *row)
+            answer = function(self.items[pair[0]], self.items[pair[1]], *row)
             with lock:
                 heard(number, answer)
             return answer
@@ -117,8 +117,8 @@ class Here(Place[T]):
         ) as pool:  # of new threads, which take what they opened with them
             return list(pool.map(call, range(len(pairs)), pairs, *columns))
 
-    def only(self, which: Sequence[int]) -> "Here[T]":
-        return Here([self.things[j] for j in which], self.threads)
+    def subset(self, which: Sequence[int]) -> "Local[T]":
+        return Local([self.items[j] for j in which], self.threads)
 
     def sweep(self, *, threads: int | None, tolerance: float) -> Sweep:
-        return Sweep(cast(list[Cloud], self.things), threads=threads, tolerance=tolerance)
+        return Sweep(cast(list[Cloud], self.items), threads=threads, tolerance=tolerance)

@@ -57,7 +57,7 @@ POINTS_PER_PIXEL = 6
 
 
 @dataclass(frozen=True)
-class Surface:
+class SampledSurface:
     """Points spread evenly over a surface (in the plane: a curve), with unit normals that point out
     of the body.
     """
@@ -67,7 +67,7 @@ class Surface:
 
 
 @dataclass(frozen=True)
-class Scene:
+class SimulatedScene:
     """Clouds in their own frames and all that a registration should find out about them."""
 
     clouds: list[Float[Array, "_ D"]]
@@ -76,14 +76,14 @@ class Scene:
     noise_variances: Float[Array, " M"]  # per coordinate
 
 
-def extent(points: Float[Array, "N D"]) -> float:
+def diameter(points: Float[Array, "N D"]) -> float:
     """The largest distance between two points, one of them on a side of the bounding box: the
     diameter, or close to it.
     """
     return float(cdist(points[[*points.argmin(0), *points.argmax(0)]], points).max())
 
 
-def shape(count: int, rng: np.random.Generator, dimension: int = 3) -> Surface:
+def shape(count: int, rng: np.random.Generator, dimension: int = 3) -> SampledSurface:
     """`count` points, uniform in area, on a closed bumpy surface whose longest side is 1; in the
     plane, on its section z = 0.
 
@@ -95,10 +95,10 @@ def shape(count: int, rng: np.random.Generator, dimension: int = 3) -> Surface:
         parts.append(_accepted(8192, rng, dimension))
     points = np.concatenate([part.points for part in parts])
     normals = np.concatenate([part.normals for part in parts])
-    return Surface(points[:count], normals[:count])
+    return SampledSurface(points[:count], normals[:count])
 
 
-def _accepted(tries: int, rng: np.random.Generator, dimension: int) -> Surface:
+def _accepted(tries: int, rng: np.random.Generator, dimension: int) -> SampledSurface:
     u = _directions(tries, dimension, rng)
     centres, height, sharpness = FEATURES[:, :3], FEATURES[:, 3], FEATURES[:, 4]
     centres = (centres / np.linalg.norm(centres, axis=1, keepdims=True))[:, :dimension]
@@ -110,7 +110,7 @@ def _accepted(tries: int, rng: np.random.Generator, dimension: int) -> Surface:
     steepness = np.linalg.norm(normals, axis=1, keepdims=True)
     swelling = np.exp(bumps.sum(1, keepdims=True))
     kept = rng.random(tries) * LARGEST_STRETCH < (swelling ** (dimension - 1) * steepness)[:, 0]
-    return Surface((RADIUS * swelling * u)[kept], (normals / steepness)[kept])
+    return SampledSurface((RADIUS * swelling * u)[kept], (normals / steepness)[kept])
 
 
 def surface_of_mesh(
@@ -118,7 +118,7 @@ def surface_of_mesh(
     faces: Integer[Array, "F 3"],
     count: int,
     rng: np.random.Generator,
-) -> Surface:
+) -> SampledSurface:
     """`count` points, uniform in area, on a triangle mesh whose faces run counter-clockwise when
     seen from outside.
 
@@ -131,11 +131,11 @@ def surface_of_mesh(
     f = rng.choice(len(faces), count, p=area / area.sum())
     s, t = rng.random((2, count, 1))
     s, t = np.where(s + t > 1, 1 - s, s), np.where(s + t > 1, 1 - t, t)
-    return Surface(a[f] + s * (b - a)[f] + t * (c - a)[f], normals[f] / area[f, None])
+    return SampledSurface(a[f] + s * (b - a)[f] + t * (c - a)[f], normals[f] / area[f, None])
 
 
 def scan(
-    surface: Surface, direction: Float[Array, " D"], *, grazing: float = 80.0
+    surface: SampledSurface, direction: Float[Array, " D"], *, grazing: float = 80.0
 ) -> Bool[Array, " N"]:
     """Which points a scanner far away in `direction` sees: not turned away by more than `grazing`
     degrees, and not hidden.
@@ -171,9 +171,9 @@ def scene(
     motion_degrees: float = 10.0,
     motion_shift: float = 0.05,
     dimension: int = 3,
-    surface: Surface | None = None,
+    surface: SampledSurface | None = None,
     rng: np.random.Generator,
-) -> Scene:
+) -> SimulatedScene:
     """Scans of `shape`, or of a given surface, from places around it. The body's frame is the
     common frame.
 
@@ -216,7 +216,7 @@ def paper_views(
     noise_db: float | None = 10.0,
     outliers: float = 0.3,
     rng: np.random.Generator,
-) -> Scene:
+) -> SimulatedScene:
     """The paper's simulated views of a model, by default those of its Table 1. `noise_db` and
     `outliers` are as in `scene`.
 
@@ -227,7 +227,7 @@ def paper_views(
     >>> len(paper_views(shape(5000, np.random.default_rng(0)).points, rng=np.random.default_rng(0)).clouds)
     4
     """
-    model = (points - points.mean(0)) / extent(points)
+    model = (points - points.mean(0)) / diameter(points)
     turns = pose(np.array([_turn(angle, 3) for angle in degrees]), np.zeros((len(degrees), 3)))
     turned = [transform(turn, model) for turn in turns]
     clean = [_some(x[x[:, 2] >= 0], rng.uniform(*count), rng) for x in turned]
@@ -248,7 +248,7 @@ def _motion(
     body: Float[Array, "N D"], degrees: float, shift: float, rng: np.random.Generator
 ) -> Float[Array, "D1 D1"]:
     R, centre = random_rotation(rng, body.shape[1], degrees), body.mean(0)
-    return pose(R, centre - R @ centre + extent(body) * rng.uniform(-shift, shift, len(centre)))
+    return pose(R, centre - R @ centre + diameter(body) * rng.uniform(-shift, shift, len(centre)))
 
 
 def _some(
@@ -268,7 +268,7 @@ def _spoilt(
     noise_db: float | None,
     outliers: float,
     rng: np.random.Generator,
-) -> Scene:
+) -> SimulatedScene:
     variances = np.array(
         [0.0 if noise_db is None else x.var(0).mean() / 10 ** (noise_db / 10) for x in clean]
     )
@@ -277,7 +277,7 @@ def _spoilt(
     labels = [
         np.repeat([False, True], [len(x), len(s)]) for x, s in zip(clean, strays, strict=True)
     ]
-    return Scene(
+    return SimulatedScene(
         [np.concatenate(c) for c in zip(noisy, strays, strict=True)], poses, labels, variances
     )
 
@@ -289,6 +289,6 @@ def _strays(
     centres = rng.choice(cloud, OUTLIER_CENTRES, replace=False)
     in_ball = _directions(count, D, rng) * rng.random((count, 1)) ** (1 / D)
     strays: Float[Array, "S D"] = (
-        rng.choice(centres, count) + OUTLIER_RADIUS * extent(cloud) * in_ball
+        rng.choice(centres, count) + OUTLIER_RADIUS * diameter(cloud) * in_ball
     )
     return strays

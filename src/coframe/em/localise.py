@@ -31,7 +31,7 @@ NEARLY, SETTLED = (
 
 
 @dataclass(frozen=True)
-class Level:
+class BlurredMixture:
     """The mixture as seen from one reach: every component blurred by it."""
 
     mixture: Mixture
@@ -40,14 +40,14 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Target:
+class Pyramid:
     """What clouds are placed against: a mixture, from the farthest reach to the nearest."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[BlurredMixture, ...]
     unit: float  # length of the scene, in the user's units
 
     @classmethod
-    def of(cls, mixture: Mixture, reaches: Sequence[float], unit: float) -> "Target":
+    def of(cls, mixture: Mixture, reaches: Sequence[float], unit: float) -> "Pyramid":
         """`reaches`: standard deviations that are added to the components, far to near [unit]."""
         values, axes = np.linalg.eigh(mixture.covariances)
         # points slide along flat components
@@ -64,12 +64,12 @@ class Target:
             thinner = np.average(wide.log_peaks - mixture.log_peaks, weights=mixture.weights)
             wide = replace(wide, outlier_density=mixture.outlier_density * float(np.exp(thinner)))
             precisions = (axes * (soft / (values + variance))[:, None]) @ np.swapaxes(axes, 1, 2)
-            levels.append(Level(wide, Components.of(wide, full=True), precisions))
+            levels.append(BlurredMixture(wide, Components.of(wide, full=True), precisions))
         return cls(tuple(levels), unit)
 
 
 @dataclass(frozen=True)
-class Placement:
+class Localisation:
     """Where a cloud was found."""
 
     pose: Float[Array, "D1 D1"]
@@ -79,14 +79,14 @@ class Placement:
     value: float = -np.inf
 
 
-def place(
-    target: Target,
+def localise(
+    target: Pyramid,
     cloud: Cloud,
     pose: Float[Array, "D1 D1"],
     steps: int = MOST_STEPS,
     *,
     each: int = STEPS,
-) -> Placement:
+) -> Localisation:
     """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach.
 
     At most `steps` in all, `each` for a reach but the last.
@@ -109,14 +109,14 @@ def place(
             )
             value = float(log_likelihood[0]) + seeding.log_visibility_prior(seen)
             visibility, explained = (
-                seeding.priors(moments.mass),
+                seeding.cloud_priors(moments.mass),
                 float(moments.mass.sum() / sweep.points[0]),
             )
             taken += 1
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
             if length < (SETTLED if last else NEARLY):
                 break
-    return Placement(pose, explained, taken, value)
+    return Localisation(pose, explained, taken, value)
 
 
 def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:

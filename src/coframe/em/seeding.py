@@ -23,7 +23,7 @@ SMOOTHING = 0.3  # pseudo-points per component in a cloud's own priors
 LEAST_POINTS = 8  # per component
 
 
-def rounded(
+def round_covariances(
     covariances: Float[Array, "K D D"], pseudo_points: float, mass: Float[Array, " K"]
 ) -> Float[Array, "K D D"]:
     """Covariances drawn towards spheres of the same trace, as by so many extra points."""
@@ -35,7 +35,7 @@ def rounded(
     return covariances + share * (spheres - covariances)
 
 
-def priors(mass: Float[Array, "M K"], *, common: bool = False) -> Float[Array, "M K"]:
+def cloud_priors(mass: Float[Array, "M K"], *, common: bool = False) -> Float[Array, "M K"]:
     """p_jk: what each cloud sees of the model, from its own posterior masses.
 
     With one p_k for all clouds, the likelihood rewards clouds for piling onto each other, and
@@ -48,13 +48,13 @@ def priors(mass: Float[Array, "M K"], *, common: bool = False) -> Float[Array, "
 
 
 def log_visibility_prior(mixture: Mixture) -> float:
-    """The logarithm of the Dirichlet prior behind `priors`, up to a constant."""
+    """The logarithm of the Dirichlet prior behind `cloud_priors`, up to a constant."""
     return (
         0.0 if mixture.visibility is None else SMOOTHING * float(np.log(mixture.visibility).sum())
     )
 
 
-def seeded(
+def seed(
     points: Float[Array, "N D"],
     clouds: int,
     components: int,
@@ -76,7 +76,7 @@ def seeded(
     covariances = np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / count[
         ..., None
     ] + floor * np.eye(D)
-    covariances = rounded(covariances, ROUNDNESS, count[:, 0].astype(float))
+    covariances = round_covariances(covariances, ROUNDNESS, count[:, 0].astype(float))
     visibility = np.full((clouds, len(means)), (1 - OUTLIERS) / len(means))
     mixture = Mixture(means, covariances, visibility[0], 0.0, visibility)
     return replace(
@@ -98,7 +98,7 @@ def outlier_density(log_density: float) -> float:
     return float(OUTLIERS * np.exp(log_density))
 
 
-def typical(log_likelihood: Float[Array, " M"], points: Float[Array, " M"]) -> float:
+def typical_log_density(log_likelihood: Float[Array, " M"], points: Float[Array, " M"]) -> float:
     """The mean log-density of a cloud's points, in the median over clouds: one that does not belong
     changes little.
     """

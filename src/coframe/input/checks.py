@@ -15,7 +15,7 @@ from coframe import geometry
 from coframe.em.joint import Prior
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import extent
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.input.options import PosePrior
 from coframe.input.source import stray
 from coframe.types import Array
@@ -293,7 +293,7 @@ def as_fixed(value: Any, count: int) -> tuple[int, ...]:
     return tuple(int(j) for j in indices)
 
 
-def as_priors(value: Any, frames: Frames, origin: Float[Array, " D"]) -> tuple[Prior, ...]:
+def as_priors(value: Any, frames: Normalisation, origin: Float[Array, " D"]) -> tuple[Prior, ...]:
     """Priors in internal coordinates."""
     given = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     for prior in given:
@@ -307,7 +307,7 @@ def as_priors(value: Any, frames: Frames, origin: Float[Array, " D"]) -> tuple[P
     return tuple(_internal(prior, frames, origin) for prior in given)
 
 
-def _internal(prior: PosePrior, frames: Frames, origin: Float[Array, " D"]) -> Prior:
+def _internal(prior: PosePrior, frames: Normalisation, origin: Float[Array, " D"]) -> Prior:
     """A prior in internal coordinates, where the cloud's own origin lies at -centre / scale."""
     D = len(origin)
     pose = as_poses(numbers("priors", prior.pose)[None], 1, D, name="priors")

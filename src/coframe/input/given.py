@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from coframe.compute.cluster import Client, There, check_client, parted, submit_all
-from coframe.compute.places import Here, Place
+from coframe.compute.cluster import Client, Remote, check_client, parted, submit_all
+from coframe.compute.places import Local, PerCloud
 from coframe.errors import InputError, optional
 from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_alike
 from coframe.input.normalise import Summary
 from coframe.input.options import Options
-from coframe.input.source import ROWS, Loaded, Source, Stored, without_strays
+from coframe.input.source import ROWS, InMemory, OnDisk, Source, without_strays
 from coframe.io import clouds as cloud_files
 
 SAMPLE = 10_000  # points of a stored cloud that show whether it is a surface
@@ -30,11 +30,11 @@ SAMPLE = 10_000  # points of a stored cloud that show whether it is a surface
 class Given:
     """Checked clouds, where they are, and what is known of them."""
 
-    clouds: Place[Source]
+    clouds: PerCloud[Source]
     summaries: Sequence[Summary]
     names: Sequence[str]
     files: Sequence[Path] = ()
-    held: Sequence[Loaded] = ()  # the clouds themselves, where all their points are here
+    held: Sequence[InMemory] = ()  # the clouds themselves, where all their points are here
     apart: bool = False  # whether merged points go to a file for each cloud
 
     @property
@@ -101,7 +101,7 @@ def arrays(
 ) -> Given:
     """Clouds in memory."""
     checked = as_clouds(clouds, names=names)
-    held = list(map(Loaded, checked, as_weights(weights, checked)))
+    held = list(map(InMemory, checked, as_weights(weights, checked)))
     return _held(
         held, [f"cloud {j}" for j in range(len(held))] if names is None else names, threads, cluster
     )
@@ -115,7 +115,7 @@ def files(
     names = [scan.name for scan in scans] if names is None else names
     points = as_clouds([scan.points for scan in scans], names=names)
     held = [
-        Loaded(*each)
+        InMemory(*each)
         for each in zip(
             points,
             as_weights(weights, points),
@@ -128,12 +128,15 @@ def files(
 
 
 def _held(
-    held: Sequence[Loaded], names: Sequence[str], threads: int | None, cluster: Client | None = None
+    held: Sequence[InMemory],
+    names: Sequence[str],
+    threads: int | None,
+    cluster: Client | None = None,
 ) -> Given:
-    place: Place[Source] = (
-        Here(held, threads) if cluster is None else There.sent(_ready(cluster), held)
+    place: PerCloud[Source] = (
+        Local(held, threads) if cluster is None else Remote.sent(_ready(cluster), held)
     )
-    return Given(place, place.each(Summary.of), names, held=held)
+    return Given(place, place.map(Summary.of), names, held=held)
 
 
 def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Client) -> Given:
@@ -144,8 +147,8 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
     heads = client.gather(submit_all(client, _heads, read))
     titles, each = cloud_files.titles(found, [own for head in heads for own in head])
     where = [(n, i) for n, head in enumerate(heads) for i in range(sum(map(len, head)))]
-    clouds: Place[Source] = There(client, submit_all(client, _bodies, read), where)
-    summaries = clouds.each(Summary.of)
+    clouds: PerCloud[Source] = Remote(client, submit_all(client, _bodies, read), where)
+    summaries = clouds.map(Summary.of)
     check_alike(
         [len(s.median) for s in summaries],
         [s.extent for s in summaries],
@@ -173,8 +176,8 @@ def stored(
         clouds = [cloud for own in scans for _, cloud in own]
         for cloud, file in zip(clouds, each, strict=True):
             _check(cloud, str(file))
-        place: Place[Source] = Here(clouds, threads)
-        summaries = place.each(Summary.of)
+        place: PerCloud[Source] = Local(clouds, threads)
+        summaries = place.map(Summary.of)
         check_alike(
             [cloud.shape[1] for cloud in clouds],
             [s.extent for s in summaries],
@@ -184,33 +187,35 @@ def stored(
         yield Given(place, summaries, titles if names is None else names, each)
 
 
-def _near(clouds: Place[Source], summaries: list[Summary]) -> tuple[Place[Source], list[Summary]]:
+def _near(
+    clouds: PerCloud[Source], summaries: list[Summary]
+) -> tuple[PerCloud[Source], list[Summary]]:
     """Clouds in which strays count as nothing, as `doors.as_weights` has it for clouds in memory."""
     reach = STRAY * max(summary.extent for summary in summaries)
     if not any(max((s.high - s.median).max(), (s.median - s.low).max()) > reach for s in summaries):
         return clouds, summaries
-    near: Place[Source] = clouds.keep(
+    near: PerCloud[Source] = clouds.map_keep(
         without_strays, [s.median for s in summaries], shared=(reach,)
     )
-    return near, near.each(Summary.of)
+    return near, near.map(Summary.of)
 
 
-def _spooled(path: Path, scratch: Path, number: int) -> list[tuple[str, Stored]]:
+def _spooled(path: Path, scratch: Path, number: int) -> list[tuple[str, OnDisk]]:
     """The scans of a file, by name, stored anew without the rays that met nothing."""
     blocks = (block.measured() for block in cloud_files.blocks(path, ROWS))
     return [
         (
             name,
-            Stored.write(
+            OnDisk.write(
                 scratch / f"{number}-{i}",
-                (Loaded(scan.points, None, scan.numeric_attributes()) for scan in scans),
+                (InMemory(scan.points, None, scan.numeric_attributes()) for scan in scans),
             ),
         )
         for i, (name, scans) in enumerate(groupby(blocks, key=lambda scan: scan.name))
     ]
 
 
-def _check(cloud: Stored, name: str) -> None:
+def _check(cloud: OnDisk, name: str) -> None:
     """Refuse what `as_clouds` refuses, from a look at all points and a closer one at some, the
     outermost among them.
     """
@@ -262,21 +267,21 @@ def _version() -> str:
     return version("coframe")
 
 
-def _read(paths: list[str]) -> list[list[tuple[str, Loaded]]]:
+def _read(paths: list[str]) -> list[list[tuple[str, InMemory]]]:
     """The scans of each file, by name."""
     scans = [[scan.measured() for scan in cloud_files.read_all(path)] for path in paths]
     return [
         [
-            (scan.name, Loaded(as_cloud(scan.points, path), None, scan.numeric_attributes()))
+            (scan.name, InMemory(as_cloud(scan.points, path), None, scan.numeric_attributes()))
             for scan in several
         ]
         for path, several in zip(paths, scans, strict=True)
     ]
 
 
-def _heads(files: list[list[tuple[str, Loaded]]]) -> list[list[str]]:
+def _heads(files: list[list[tuple[str, InMemory]]]) -> list[list[str]]:
     return [[name for name, _ in scans] for scans in files]
 
 
-def _bodies(files: list[list[tuple[str, Loaded]]]) -> list[Loaded]:
+def _bodies(files: list[list[tuple[str, InMemory]]]) -> list[InMemory]:
     return [cloud for scans in files for _, cloud in scans]

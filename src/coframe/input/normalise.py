@@ -13,7 +13,7 @@ from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.geometry import extent
 from coframe.input.quantiles import order_statistics
-from coframe.input.source import Loaded, Source
+from coframe.input.source import InMemory, Source
 from coframe.types import Array
 
 
@@ -32,7 +32,7 @@ class Summary:
     @classmethod
     def of(cls, cloud: Source) -> "Summary":
         size = cloud.shape[0]
-        if isinstance(cloud, Loaded):
+        if isinstance(cloud, InMemory):
             points, columns = (
                 cloud.counted().points,
                 {name: column.dtype for name, column in cloud.columns.items()},
@@ -69,7 +69,7 @@ def _interpolated(a: Float[Array, " D"], b: Float[Array, " D"], share: float) ->
 
 
 @dataclass(frozen=True)
-class Frames:
+class Normalisation:
     """How the clouds were centred and scaled: u = (v - centre_j) / scale.
 
     Poses and mixtures cross the border here.
@@ -79,12 +79,12 @@ class Frames:
     scale: float  # user units per internal unit
 
     @classmethod
-    def of(cls, clouds: Sequence[Float[Array, "_ D"]]) -> "Frames":
+    def of(cls, clouds: Sequence[Float[Array, "_ D"]]) -> "Normalisation":
         """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
-        return cls.about([Summary.of(Loaded(cloud)) for cloud in clouds])
+        return cls.about([Summary.of(InMemory(cloud)) for cloud in clouds])
 
     @classmethod
-    def about(cls, summaries: Sequence[Summary]) -> "Frames":
+    def about(cls, summaries: Sequence[Summary]) -> "Normalisation":
         """The same, from what is known of the clouds."""
         return cls(
             np.array([each.median for each in summaries]), max(each.extent for each in summaries)
@@ -99,9 +99,9 @@ class Frames:
             + geometry.translation(poses)
         ).mean(0)
 
-    def only(self, cloud: int) -> "Frames":
+    def only(self, cloud: int) -> "Normalisation":
         """The frame of one cloud."""
-        return Frames(self.centres[cloud : cloud + 1], self.scale)
+        return Normalisation(self.centres[cloud : cloud + 1], self.scale)
 
     def enter(self, clouds: Sequence[Float[Array, "_ D"]]) -> list[Float[Array, "_ D"]]:
         """Clouds in internal coordinates."""
@@ -110,7 +110,7 @@ class Frames:
             for cloud, frame in zip(clouds, self.each(), strict=True)
         ]
 
-    def each(self) -> list["Frames"]:
+    def each(self) -> list["Normalisation"]:
         """The frames of the clouds, one by one."""
         return [self.only(j) for j in range(len(self.centres))]
 

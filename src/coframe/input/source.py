@@ -24,7 +24,7 @@ Rows = slice | Int[Array, " n"]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class InMemory:
     """A cloud in memory, or a block of one."""
 
     points: Float[Array, "N D"]  # v, as given
@@ -36,26 +36,26 @@ class Loaded:
     def shape(self) -> tuple[int, int]:
         return self.points.shape
 
-    def take(self, rows: Rows) -> "Loaded":
+    def take(self, rows: Rows) -> "InMemory":
         """Some of the points, with all that belongs to them."""
         weights = None if self.weights is None else self.weights[rows]
-        return Loaded(
+        return InMemory(
             self.points[rows],
             weights,
             {name: column[rows] for name, column in self.columns.items()},
         )
 
-    def blocks(self) -> Iterator["Loaded"]:
+    def blocks(self) -> Iterator["InMemory"]:
         """The points in their order, so many at a time."""
         return (self.take(slice(begin, begin + ROWS)) for begin in range(0, len(self.points), ROWS))
 
-    def counted(self) -> "Loaded":
+    def counted(self) -> "InMemory":
         """Without the points of weight zero."""
         return self if self.weights is None else self.take(np.flatnonzero(self.weights > 0))
 
 
 @dataclass(frozen=True)
-class Stored:
+class OnDisk:
     """A cloud in a file of equal rows: the coordinates, and what else belongs to a point.
 
     It is read, not mapped: pages of a map count as memory of the process for as long as there is
@@ -65,12 +65,12 @@ class Stored:
     path: Path
     dtype: np.dtype
     shape: tuple[int, int]
-    near: "Stored | None" = None  # the same without strays, where there are any,
+    near: "OnDisk | None" = None  # the same without strays, where there are any,
     median: Float[Array, " D"] | None = None  # and what these lie further from
     reach: float = np.inf  # than that
 
     @classmethod
-    def write(cls, path: Path, blocks: Iterator[Loaded]) -> "Stored":
+    def write(cls, path: Path, blocks: Iterator[InMemory]) -> "OnDisk":
         """Store a cloud that comes in blocks; columns that the first block lacks are left out."""
         dtype, count = None, 0
         with path.open("wb") as file:
@@ -88,7 +88,7 @@ class Stored:
             dtype = np.dtype([("points", np.float64, (3,))])
         return cls(path, dtype, (count, dtype["points"].shape[0]))
 
-    def take(self, rows: Rows) -> Loaded:
+    def take(self, rows: Rows) -> InMemory:
         """Some of the points, with all that belongs to them."""
         size = self.dtype.itemsize
         if isinstance(rows, slice):
@@ -106,15 +106,15 @@ class Stored:
                 file.readinto(view[i * size : (i + 1) * size])
         return self._loaded(np.frombuffer(found, self.dtype))
 
-    def blocks(self) -> Iterator[Loaded]:
+    def blocks(self) -> Iterator[InMemory]:
         """The points in their order, so many at a time."""
         return (self.take(slice(begin, begin + ROWS)) for begin in range(0, self.shape[0], ROWS))
 
-    def counted(self) -> "Stored":
+    def counted(self) -> "OnDisk":
         """Without strays: a stored cloud has no other weights."""
         return self if self.near is None else self.near
 
-    def _loaded(self, rows: Shaped[Array, " n"]) -> Loaded:
+    def _loaded(self, rows: Shaped[Array, " n"]) -> InMemory:
         columns = {name: rows[name] for name in (self.dtype.names or ())[1:]}
         points = np.ascontiguousarray(rows["points"])
         weights = (
@@ -122,10 +122,10 @@ class Stored:
             if self.median is None
             else np.where(stray(points, self.median, self.reach), 0.0, 1.0)
         )
-        return Loaded(points, weights, columns)
+        return InMemory(points, weights, columns)
 
 
-Source = Loaded | Stored
+Source = InMemory | OnDisk
 
 
 def stray(
@@ -144,13 +144,13 @@ def without_strays(cloud: Source, median: Float[Array, " D"], reach: float) -> S
     found = sum(int(stray(block.points, median, reach).sum()) for block in cloud.blocks())
     if not found or cloud.shape[0] - found <= cloud.shape[1]:
         return cloud
-    if isinstance(cloud, Loaded):
+    if isinstance(cloud, InMemory):
         return replace(cloud, weights=np.where(stray(cloud.points, median, reach), 0.0, 1.0))
     marked = replace(cloud, median=median, reach=reach)
     return replace(
         marked,
-        near=Stored.write(
-            cloud.path.with_name(f"{cloud.path.name}-near"), map(Loaded.counted, marked.blocks())
+        near=OnDisk.write(
+            cloud.path.with_name(f"{cloud.path.name}-near"), map(InMemory.counted, marked.blocks())
         ),
     )
 
@@ -160,5 +160,5 @@ def cloud_digest(cloud: Source) -> tuple[str, str]:
     found = hashlib.blake2b(f"{np.dtype(np.float64).str}{cloud.shape}".encode(), digest_size=20)
     for block in cloud.blocks():
         found.update(np.ascontiguousarray(block.points).data)
-    weights = cloud.weights if isinstance(cloud, Loaded) else None
+    weights = cloud.weights if isinstance(cloud, InMemory) else None
     return found.hexdigest(), "" if weights is None else digest(weights)

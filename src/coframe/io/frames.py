@@ -48,7 +48,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Frames:
+class FrameSource:
     """A source of frames: names and times are known at once, each frame is read when it is asked
     for.
     """
@@ -75,7 +75,7 @@ class Frames:
 
 def open_frames(
     source: str | os.PathLike[str], *, intrinsics: Intrinsics | str | None = None, step: int = 4
-) -> Frames:
+) -> FrameSource:
     """The frames of a folder; what it holds decides how it is read.
 
     A folder with depth.txt: a sequence of TUM RGB-D, its camera known by its name, else as
@@ -104,17 +104,17 @@ def open_frames(
         raise InputError(
             f"{folder}: expected depth.txt, depth images or clouds, found none of them"
         )
-    return Frames(
+    return FrameSource(
         tuple(path.name for path in files), _times(files), lambda i: _cloud(files[i], i / RATE)
     )
 
 
 def from_arrays(
     clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"] | None = None
-) -> Frames:
+) -> FrameSource:
     """Clouds in memory as frames; without `times`, 30 a second."""
     stamps = np.arange(len(clouds)) / RATE if times is None else times
-    return Frames(
+    return FrameSource(
         tuple(f"frame {i}" for i in range(len(clouds))),
         stamps,
         lambda i: _frame(np.asarray(clouds[i], float), float(stamps[i]), f"frame {i}"),
@@ -133,13 +133,13 @@ def strided(frame: Frame, factor: int) -> Frame:
 
 def _images(
     files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics, step: int
-) -> Frames:
+) -> FrameSource:
     def read(i: int) -> Frame:
         points = depth.points(_image(files[i]), camera, step=step)
         points = points[(points[:, 2] > NEAR) & (points[:, 2] < FAR)]
         return Frame(float(times[i]), points, by_depth(points), files[i].name)
 
-    return Frames(tuple(path.name for path in files), times, read)
+    return FrameSource(tuple(path.name for path in files), times, read)
 
 
 def _image(path: Path) -> Shaped[Array, "H W"]:

@@ -19,9 +19,9 @@ from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.input.checks import as_clouds, as_poses, numbers
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.paper import initial
-from coframe.result.labels import Labelled
+from coframe.result.labels import PointLabels
 from coframe.result.registration import Registration, in_user_units, with_points
 from coframe.threads import quiet_blas
 from coframe.types import Array
@@ -78,12 +78,12 @@ def batch(
         means, variances, np.full(K, 1 / (K * (gamma + 1))), outlier_density(variances, gamma, D)
     )
 
-    frames, origin = Frames.of(clouds), means.mean(0)
+    frames, origin = Normalisation.of(clouds), means.mean(0)
     sweep = Sweep([Cloud.of(cloud) for cloud in frames.enter(clouds)], threads=threads)
     phase = partial(
         loop.batch,
         sweep.moments,
-        radius=0.5,  # Frames scales the largest cloud to an extent of one
+        radius=0.5,  # Normalisation scales the largest cloud to an extent of one
         on_iteration=lambda step: on_iteration(frames.leave_iteration(step, origin)),
     )
     floor = max(epsilon / frames.scale**2, SMALLEST_VARIANCE)
@@ -105,7 +105,7 @@ def batch(
         fit = replace(fit, moments=sweep.moments(fit.poses, fit.mixture, full=True)[0])
     result = in_user_units(fit, names, frames, origin)
     found = sweep.assign(fit.poses, fit.mixture)
-    return with_points(result, clouds, [Labelled.of(each, fit.mixture) for each in found])
+    return with_points(result, clouds, [PointLabels.of(each, fit.mixture) for each in found])
 
 
 def maximization(

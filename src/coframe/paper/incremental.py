@@ -21,7 +21,7 @@ from coframe.em.moments import Moments
 from coframe.errors import InputError
 from coframe.geometry import extent
 from coframe.input.checks import as_clouds, as_poses
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.paper import initial
 from coframe.paper.batch import SMALLEST_VARIANCE, batch
 from coframe.result.labels import outlier_probability
@@ -70,7 +70,7 @@ def integrate(
     )
     gamma = 1 / len(result.mixture) if gamma is None else gamma
 
-    frames = Frames(np.median(cloud, axis=0)[None], extent(cloud))
+    frames = Normalisation(np.median(cloud, axis=0)[None], extent(cloud))
     origin = result.mixture.means.mean(0)
     mixture = frames.enter_mixture(result.mixture, origin)
     stack = frames.enter_moments(result.moments, origin)

@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry, paper
 from coframe.input.options import check_whole
-from coframe.io.frames import Frames, strided
+from coframe.io.frames import FrameSource, strided
 from coframe.io.trajectory import Trajectory
 from coframe.paper import initial
 from coframe.result.registration import Registration
@@ -142,7 +142,7 @@ class BackEnd:
 
 @quiet_blas()
 def track_published(
-    source: Frames,
+    source: FrameSource,
     *,
     options: PublishedOptions | None = None,
     on_group: Callable[[int, int], object] = lambda done, total: None,

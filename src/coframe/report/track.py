@@ -21,7 +21,7 @@ from coframe.report.page import MARKS, Section, facts, page
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
 from coframe.result.colours import palette
-from coframe.sequence.tracker import Tracked
+from coframe.sequence.tracker import Track
 from coframe.types import Array
 
 STRETCHES = 12  # of the path, told apart by colour
@@ -31,7 +31,7 @@ LISTED = 20  # stretches of lost frames that are written out
 
 
 def write(
-    tracked: Tracked, names: Sequence[str], path: str | os.PathLike[str], *, run: Run | None = None
+    tracked: Track, names: Sequence[str], path: str | os.PathLike[str], *, run: Run | None = None
 ) -> Path:
     """Write the page to a file. `names` are those of the frames.
 
@@ -43,7 +43,7 @@ def write(
     return path
 
 
-def html(tracked: Tracked, names: Sequence[str], *, run: Run | None = None) -> str:
+def html(tracked: Track, names: Sequence[str], *, run: Run | None = None) -> str:
     """The page."""
     run = run or Run()
     drawn = scene(tracked, np.random.default_rng(0)) if tracked.keyframes else None
@@ -57,7 +57,7 @@ def html(tracked: Tracked, names: Sequence[str], *, run: Run | None = None) -> s
     return page("coframe track", _summary(tracked, run), _notices(tracked, names), sections, drawn)
 
 
-def scene(tracked: Tracked, rng: np.random.Generator, points: int = POINTS) -> Scene:
+def scene(tracked: Track, rng: np.random.Generator, points: int = POINTS) -> Scene:
     """Key frames in stretches of the path, the path itself as one more cloud, and a mixture of it
     all.
     """
@@ -96,11 +96,11 @@ def scene(tracked: Tracked, rng: np.random.Generator, points: int = POINTS) -> S
     return Scene(header, arrays, np.tile(np.eye(4), (len(clouds), 1, 1)), len(together))
 
 
-def _stretches(tracked: Tracked) -> list[Int[Array, " n"]]:
+def _stretches(tracked: Track) -> list[Int[Array, " n"]]:
     return np.array_split(np.arange(len(tracked.keyframes)), min(STRETCHES, len(tracked.keyframes)))
 
 
-def _labels(tracked: Tracked, groups: Sequence[Int[Array, " n"]]) -> list[str]:
+def _labels(tracked: Track, groups: Sequence[Int[Array, " n"]]) -> list[str]:
     ends = [
         (tracked.keyframes[group[0]].index, tracked.keyframes[group[-1]].index) for group in groups
     ]
@@ -125,7 +125,7 @@ def _ellipsoids(mixture: Mixture, origin: Float[Array, " 3"]) -> Float[Array, "K
     return roots(mixture.means - origin, mixture.covariances)
 
 
-def _summary(tracked: Tracked, run: Run) -> str:
+def _summary(tracked: Track, run: Run) -> str:
     N, lost = len(tracked), int(tracked.lost.sum())
     found = geometry.translation(tracked.found().poses)
     length = float(np.linalg.norm(np.diff(found, axis=0), axis=1).sum()) if len(found) > 1 else 0.0
@@ -141,7 +141,7 @@ def _summary(tracked: Tracked, run: Run) -> str:
     return facts(values, run)
 
 
-def _notices(tracked: Tracked, names: Sequence[str]) -> str:
+def _notices(tracked: Track, names: Sequence[str]) -> str:
     stretches = charts.runs(tracked.lost)
     if not stretches:
         return (
@@ -165,7 +165,7 @@ def _notices(tracked: Tracked, names: Sequence[str]) -> str:
     return f'<ul class="notices" aria-label="Warnings">{items}</ul>'
 
 
-def _path(tracked: Tracked) -> str:
+def _path(tracked: Track) -> str:
     """The path seen along the direction in which the map reaches least far, which is often upright,
     and from the side.
     """
@@ -196,7 +196,7 @@ def _path(tracked: Tracked) -> str:
     return f'<div class="matrices">{figures}</div>'
 
 
-def _quality(tracked: Tracked) -> str:
+def _quality(tracked: Track) -> str:
     if not len(tracked):
         return "<p>No frame was read.</p>"
     seconds = tracked.times - tracked.times[0]
@@ -210,7 +210,7 @@ def _quality(tracked: Tracked) -> str:
     )
 
 
-def _map(tracked: Tracked, drawn: Scene) -> str:
+def _map(tracked: Track, drawn: Scene) -> str:
     labels = drawn.header["names"]
     assert isinstance(labels, list)
     chips = "".join(

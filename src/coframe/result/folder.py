@@ -23,7 +23,7 @@ from coframe.em.loop import Iteration, Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import LARGEST_NUMBER, InputError
-from coframe.input.source import Loaded
+from coframe.input.source import InMemory
 from coframe.io import npz, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
@@ -139,7 +139,7 @@ def _write_merged(path: Path, fields: Mapping[str, Any]) -> None:
         merged.begin(file, row, sum(map(len, clouds)))
         for j, (points, columns) in enumerate(zip(clouds, attributes, strict=True)):
             about = {"outlier": fields["outlier_probability"][j], "label": fields["labels"][j]}
-            for block in Loaded(points, columns={**columns, **about}).blocks():
+            for block in InMemory(points, columns={**columns, **about}).blocks():
                 classes = block.columns["outlier"], block.columns["label"]
                 merged.rows(block, j, poses[j], *classes, row).tofile(file)
 

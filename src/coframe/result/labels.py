@@ -9,24 +9,24 @@ from jaxtyping import Float, Int, Shaped
 
 from coframe.em.estep import Assignment, Cloud, Sweep
 from coframe.em.mixture import Mixture
-from coframe.input.normalise import Frames
-from coframe.input.source import Loaded, Source
+from coframe.input.normalise import Normalisation
+from coframe.input.source import InMemory, Source
 from coframe.result import merged
 from coframe.result.merged import Target
 from coframe.types import Array
 
 
 @dataclass(frozen=True)
-class View:
+class CloudView:
     """One cloud as a fit sees it, in internal coordinates."""
 
-    frame: Frames
+    frame: Normalisation
     pose: Float[Array, "D1 D1"]
     priors: Float[Array, "1 K"] | None  # its own, p_jk
     first: int = 0  # what its first component is called in the result
 
     def classified(
-        self, block: Loaded, mixture: Mixture | None, threads: int = 1
+        self, block: InMemory, mixture: Mixture | None, threads: int = 1
     ) -> tuple[Float[Array, " N"], Int[Array, " N"]]:
         """The outlier probability and the component of each point; without a mixture, all are
         outliers.
@@ -44,36 +44,38 @@ class View:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class PointLabels:
     """What is known of the points of one cloud."""
 
     outlier_probability: Float[Array, " N"]
     labels: Int[Array, " N"]
 
     @classmethod
-    def of(cls, assignment: Assignment, mixture: Mixture) -> "Labelled":
+    def of(cls, assignment: Assignment, mixture: Mixture) -> "PointLabels":
         """What an E-step says of all points."""
         return cls(outlier_probability(assignment, mixture), assignment.label)
 
 
 @dataclass(frozen=True)
-class Some(Labelled):
+class Some(PointLabels):
     """What is known of some points of one cloud, and which these are."""
 
     points: Float[Array, "N D"]
     columns: Mapping[str, Shaped[Array, " N"]]
 
 
-def labelled(source: Source, view: View, mixture: Mixture | None, threads: int = 1) -> Labelled:
+def label_points(
+    source: Source, view: CloudView, mixture: Mixture | None, threads: int = 1
+) -> PointLabels:
     """All points of a cloud."""
     each = [view.classified(block, mixture, threads) for block in source.blocks()]
-    return Labelled(
+    return PointLabels(
         np.concatenate([p for p, _ in each]), np.concatenate([label for _, label in each])
     )
 
 
-def written(
-    source: Source, view: View, target: Target | None, mixture: Mixture | None, sample: int
+def write_points(
+    source: Source, view: CloudView, target: Target | None, mixture: Mixture | None, sample: int
 ) -> Some:
     """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if there is
     one.
@@ -94,8 +96,8 @@ def written(
 
 
 def _through(
-    source: Source, view: View, target: Target | None, mixture: Mixture | None
-) -> Iterator[tuple[Loaded, tuple[Float[Array, " N"], Int[Array, " N"]]]]:
+    source: Source, view: CloudView, target: Target | None, mixture: Mixture | None
+) -> Iterator[tuple[InMemory, tuple[Float[Array, " N"], Int[Array, " N"]]]]:
     """Every block and its classes, written on the way."""
     if target is None:
         yield from ((block, view.classified(block, mixture)) for block in source.blocks())

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, Shaped
 
 from coframe import geometry
 from coframe.input.given import Given
-from coframe.input.source import Loaded
+from coframe.input.source import InMemory
 from coframe.io import ply
 from coframe.io.files import atomic
 from coframe.types import Array
@@ -62,7 +62,7 @@ def row_of(columns: Sequence[Mapping[str, np.dtype]], dimension: int) -> np.dtyp
 
 
 def rows(
-    block: Loaded,
+    block: InMemory,
     cloud: int,
     pose: Float[Array, "D1 D1"],
     outlier_probability: Float[Array, " N"],

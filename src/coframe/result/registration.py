@@ -18,10 +18,10 @@ from coframe.em.joint import UNCONSTRAINED, Constraints
 from coframe.em.loop import Fit, Iteration, Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.input.normalise import Frames
+from coframe.input.normalise import Normalisation
 from coframe.result import folder as folders
 from coframe.result import plot
-from coframe.result.labels import Labelled
+from coframe.result.labels import PointLabels
 from coframe.start.doubt import Doubt
 from coframe.types import Array
 
@@ -50,7 +50,7 @@ class Registration:
     groups: tuple[
         tuple[int, ...], ...
     ] = ()  # clouds that hang together, largest first; each group has a frame of its own
-    start: str = "given"  # where the start poses came from: "given", "as they lie" or "matched"
+    start: str = "given"  # where the start poses came from: "given", "identity" or "matched"
     pairs_tried: int = 0  # of clouds, to find them
     doubts: tuple[Doubt, ...] = ()  # clouds whose place is not certain, with other places for them
     warnings: tuple[str, ...] = ()  # sentences
@@ -191,7 +191,7 @@ def load(folder: str | os.PathLike[str]) -> Registration:
 def in_user_units(
     fit: Fit,
     names: Sequence[str],
-    frames: Frames,
+    frames: Normalisation,
     origin: Float[Array, " D"],
     constraints: Constraints = UNCONSTRAINED,
 ) -> Registration:
@@ -220,7 +220,7 @@ def in_user_units(
 
 
 def with_points(
-    result: Registration, clouds: Sequence[Float[Array, "_ D"]], found: Sequence[Labelled]
+    result: Registration, clouds: Sequence[Float[Array, "_ D"]], found: Sequence[PointLabels]
 ) -> Registration:
     """The result with its clouds, and what is known of their points."""
     return replace(

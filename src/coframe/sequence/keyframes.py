@@ -38,7 +38,7 @@ class Keyframe:
         return geometry.transform(self.pose, self.cloud.points)
 
 
-def apart(
+def viewpoint_distance(
     poses: Float[Array, "M D1 D1"], pose: Float[Array, "D1 D1"], unit: float
 ) -> Float[Array, " M"]:
     """How differently poses look at the scene: the distance of the sensors and of the places they
@@ -63,11 +63,11 @@ def window(
         return np.arange(M)
     recent = count // 2
     older = np.array([keyframe.pose for keyframe in keyframes[: M - recent]])
-    near = np.argsort(apart(older, pose, unit), kind="stable")[: count - recent]
+    near = np.argsort(viewpoint_distance(older, pose, unit), kind="stable")[: count - recent]
     return np.concatenate([np.sort(near), np.arange(M - recent, M)])
 
 
-def registered(
+def register_window(
     keyframes: Sequence[Keyframe],
     components: int,
     unit: float,
@@ -80,7 +80,7 @@ def registered(
     poses = np.array([keyframe.pose for keyframe in keyframes])
     points = np.concatenate([keyframe.points for keyframe in keyframes])
     D, floor = points.shape[1], FLOOR * unit**2
-    mixture = seeding.seeded(
+    mixture = seeding.seed(
         points, len(keyframes), components, floor, geometry.random_rotation(rng, D)
     )
     sweep = Sweep(
@@ -95,7 +95,7 @@ def registered(
             moments, _ = sweep.moments(poses, mixture, full=True)
             poses, mixture = joint(moments, poses, mixture, 1.0)
     _, log_likelihood = sweep.moments(poses, mixture, full=True)
-    density = seeding.outlier_density(seeding.typical(log_likelihood, sweep.points))
+    density = seeding.outlier_density(seeding.typical_log_density(log_likelihood, sweep.points))
     mixture = replace(mixture, outlier_density=density)
     poses = geometry.pose(
         geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses)

@@ -15,12 +15,12 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.input.normalise import Summary
-from coframe.input.source import Loaded
+from coframe.input.source import InMemory
 from coframe.sequence import keyframes as backend
 from coframe.sequence.keyframes import Keyframe
 from coframe.start import features, graph, match
-from coframe.start.features import Scan
-from coframe.start.match import Solver
+from coframe.start.features import ThinScan
+from coframe.start.match import MatcherProcess
 from coframe.types import Array
 
 SIDE = 0.04  # of the unit: spacing of the points that are matched
@@ -34,20 +34,20 @@ CONTRADICTED = 0.1
 
 
 @dataclass(frozen=True)
-class Place:
+class Submap:
     """What some key frames have seen, as the matcher wants it."""
 
     members: tuple[int, ...]  # of a list of key frames
     centre: Float[Array, " 3"]
-    scan: Scan  # about the centre, in units of `side`
+    scan: ThinScan  # about the centre, in units of `side`
     side: float
 
     @classmethod
-    def of(cls, keyframes: Sequence[Keyframe], members: Sequence[int], unit: float) -> "Place":
+    def of(cls, keyframes: Sequence[Keyframe], members: Sequence[int], unit: float) -> "Submap":
         """What these members of the list have seen, in their common frame."""
-        cloud, side = Loaded(np.concatenate([keyframes[i].points for i in members])), SIDE * unit
+        cloud, side = InMemory(np.concatenate([keyframes[i].points for i in members])), SIDE * unit
         summary = Summary.of(cloud)
-        scan = Scan.of(features.thinned(cloud, summary, side) / side)
+        scan = ThinScan.of(features.thin(cloud, summary, side) / side)
         return cls(tuple(int(i) for i in members), summary.median, scan, side)
 
 
@@ -57,27 +57,31 @@ def around(
     """The members of all places, those that look most like `pose` first."""
     poses = np.array([keyframe.pose for keyframe in keyframes])
     chosen: list[int] = []
-    for i in np.argsort(backend.apart(poses, pose, unit), kind="stable"):
-        if not chosen or backend.apart(poses[chosen], poses[i], unit).min() > APART:
+    for i in np.argsort(backend.viewpoint_distance(poses, pose, unit), kind="stable"):
+        if not chosen or backend.viewpoint_distance(poses[chosen], poses[i], unit).min() > APART:
             chosen.append(int(i))
         if len(chosen) == MOST:
             break
     near = [
-        np.sort(np.argsort(backend.apart(poses, poses[i], unit), kind="stable")[:MEMBERS])
+        np.sort(
+            np.argsort(backend.viewpoint_distance(poses, poses[i], unit), kind="stable")[:MEMBERS]
+        )
         for i in chosen
     ]
     return [list(members) for members in dict.fromkeys(tuple(each.tolist()) for each in near)]
 
 
-def met(
-    part: Place, place: Place, guesses: Sequence[Float[Array, "4 4"]], solver: Solver
+def match_submaps(
+    part: Submap, place: Submap, guesses: Sequence[Float[Array, "4 4"]], solver: MatcherProcess
 ) -> Float[Array, "4 4"] | None:
     """The motion that carries the part onto the place, if there is clearly more evidence for one
     than for all others.
     """
     a, b = part.scan, place.scan
     entered = [_between(part, place, guess, 1 / place.side) for guess in guesses]
-    edge = match.weighed(a, b, (0, 1), [*entered, *(solver.motions(*match.matched(a, b)) or [])])
+    edge = match.edge_between(
+        a, b, (0, 1), [*entered, *(solver.motions(*match.correspondences(a, b)) or [])]
+    )
     if not graph.unambiguous([edge]):
         return None
     R = geometry.rotation(edge.best.motion)
@@ -86,7 +90,7 @@ def met(
 
 
 def _between(
-    part: Place, place: Place, motion: Float[Array, "4 4"], scale: float
+    part: Submap, place: Submap, motion: Float[Array, "4 4"], scale: float
 ) -> Float[Array, "4 4"]:
     """A motion of the part in the scans' coordinates."""
     R = geometry.rotation(motion)

@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from coframe import geometry
 from coframe.align import schedule
 from coframe.em.estep import Cloud
-from coframe.em.localise import Placement, Target, place
+from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
 from coframe.sequence import keyframes as backend
 from coframe.sequence import places
 from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.places import Place
-from coframe.start.match import Solver
+from coframe.sequence.places import Submap
+from coframe.start.match import MatcherProcess
 from coframe.types import Array
 
 REACHES = (0.025, 0.008, 0.004)  # of the unit: how far off a frame may be, then nearer
@@ -41,7 +41,7 @@ DIFFERENT = 0.1  # of the unit: placements further apart than this are not the s
 
 
 @dataclass(frozen=True)
-class Search:
+class Relocaliser:
     """What a look needs to know."""
 
     keyframes: Sequence[Keyframe]  # of all parts
@@ -51,7 +51,7 @@ class Search:
     usual: float  # explained share of a frame
     rng: np.random.Generator
     threads: int | None
-    places: dict[tuple[int, ...], Place]  # those known from earlier looks; more are added
+    places: dict[tuple[int, ...], Submap]  # those known from earlier looks; more are added
 
     def met(
         self, part: int, proposal: Float[Array, "4 4"] | None
@@ -62,9 +62,9 @@ class Search:
         """
         members = self.members(part)
         last = self.keyframes[members[0]].pose
-        own = Place.of(self.keyframes, members[-places.MEMBERS :].tolist(), self.unit)
+        own = Submap.of(self.keyframes, members[-places.MEMBERS :].tolist(), self.unit)
         counts = np.bincount([keyframe.part for keyframe in self.keyframes])
-        with closing(Solver()) as solver:
+        with closing(MatcherProcess()) as solver:
             for other in np.argsort(-counts, kind="stable").tolist():
                 if other == part or counts[other] < FIRST:
                     continue
@@ -88,7 +88,7 @@ class Search:
                 )
                 for chosen in places.around([self.keyframes[i] for i in theirs], last, self.unit):
                     seen = self._place(theirs[chosen].tolist())
-                    motion = places.met(own, seen, motions, solver)
+                    motion = places.match_submaps(own, seen, motions, solver)
                     if (
                         motion is not None
                         and (motion := self._refined(members, theirs, motion)) is not None
@@ -96,34 +96,34 @@ class Search:
                         return other, motion
         return -1, None
 
-    def _place(self, members: list[int]) -> Place:
+    def _place(self, members: list[int]) -> Submap:
         """Places stay as they are while the sensor is lost elsewhere."""
         key = tuple(members)
         if key not in self.places:
-            self.places[key] = Place.of(self.keyframes, members, self.unit)
+            self.places[key] = Submap.of(self.keyframes, members, self.unit)
         return self.places[key]
 
     def _guessed(
         self, members: Int[Array, " n"], theirs: Int[Array, " m"], last: Float[Array, "4 4"]
-    ) -> list[Placement]:
+    ) -> list[Localisation]:
         """What is found from near by, best first: the sensor has turned and shifted a little since
         it was seen last.
         """
         near = [self.keyframes[i] for i in self._window(theirs, last)]
         mixture = self._mixture(near)
         rough, fine = (
-            Target.of(mixture, FAR_REACHES[:2], self.unit),
-            Target.of(mixture, FAR_REACHES[1:], self.unit),
+            Pyramid.of(mixture, FAR_REACHES[:2], self.unit),
+            Pyramid.of(mixture, FAR_REACHES[1:], self.unit),
         )
         cloud = self._merged(members)
         few = schedule.some_of(cloud, schedule.chosen(len(cloud), GLIMPSE, self.rng))
         back = geometry.inverse(last)
         starts = [last @ motion @ back for motion in self._motions()]
         hopes = sorted(
-            (place(rough, few, start, 4) for start in starts), key=lambda each: -each.explained
+            (localise(rough, few, start, 4) for start in starts), key=lambda each: -each.explained
         )
         return sorted(
-            (place(fine, cloud, hope.pose) for hope in hopes[:HOPES]),
+            (localise(fine, cloud, hope.pose) for hope in hopes[:HOPES]),
             key=lambda each: -each.explained,
         )
 
@@ -155,8 +155,8 @@ class Search:
             for i in self._window(theirs, motion @ self.keyframes[j].pose)
         }
         near = [self.keyframes[i] for i in sorted(ends)]
-        target = Target.of(self._mixture(near), FAR_REACHES[1:], self.unit)
-        placed = place(target, self._merged(members), motion)
+        target = Pyramid.of(self._mixture(near), FAR_REACHES[1:], self.unit)
+        placed = localise(target, self._merged(members), motion)
         part = [self.keyframes[i] for i in members[-places.MEMBERS :]]
         conflict = places.conflict(part, near, placed.pose)
         return placed.pose if conflict < places.CONTRADICTED else None
@@ -166,9 +166,9 @@ class Search:
         return np.flatnonzero([keyframe.part == part for keyframe in self.keyframes])
 
     def _mixture(self, keyframes: list[Keyframe]) -> Mixture:
-        return backend.registered(keyframes, self.components, self.unit, 0, self.rng, self.threads)[
-            1
-        ]
+        return backend.register_window(
+            keyframes, self.components, self.unit, 0, self.rng, self.threads
+        )[1]
 
     def _window(self, members: Int[Array, " n"], pose: Float[Array, "4 4"]) -> list[int]:
         chosen = backend.window([self.keyframes[i] for i in members], pose, self.window, self.unit)
@@ -177,4 +177,4 @@ class Search:
 
 def apart(one: Float[Array, "4 4"], other: Float[Array, "4 4"], unit: float) -> bool:
     """Whether two poses look at different places."""
-    return bool(backend.apart(one[None], other, unit)[0] > DIFFERENT)
+    return bool(backend.viewpoint_distance(one[None], other, unit)[0] > DIFFERENT)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coframe.em.estep import Cloud
-from coframe.em.localise import Target
+from coframe.em.localise import Pyramid
 from coframe.em.mixture import Mixture
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.io import npz
@@ -115,7 +115,7 @@ def _restored(s: dict[str, Any]) -> Tracker:
     if "means" in s:
         density = float(s["outlier_density"])
         tracker.mixture = Mixture(s["means"], s["covariances"], s["weights"], density)
-        tracker.target = Target.of(tracker.mixture, REACHES, tracker.unit)
+        tracker.target = Pyramid.of(tracker.mixture, REACHES, tracker.unit)
     tracker.proposal = s.get("proposal")
     if "meeting" in s:
         tracker.meeting = Meeting(int(s["meeting"][0]), int(s["meeting"][1]), s["meeting_poses"])

@@ -17,18 +17,18 @@ from jaxtyping import Bool, Float, Int
 from coframe import geometry
 from coframe.em import seeding
 from coframe.em.estep import Cloud
-from coframe.em.localise import Placement, Target, place
+from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
 from coframe.geometry import extent
 from coframe.input.options import check_whole
-from coframe.io.frames import Frame, Frames
+from coframe.io.frames import Frame, FrameSource
 from coframe.io.trajectory import Trajectory
 from coframe.sequence import keyframes as backend
 from coframe.sequence import places, relocalise, sampling
 from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.places import Place
-from coframe.sequence.relocalise import FAR_REACHES, FIRST, FOUND, REACHES, Search
+from coframe.sequence.places import Submap
+from coframe.sequence.relocalise import FAR_REACHES, FIRST, FOUND, REACHES, Relocaliser
 from coframe.threads import quiet_blas
 from coframe.types import Array
 
@@ -72,7 +72,7 @@ class TrackOptions:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedFrame:
     """What is used of a frame."""
 
     time: float
@@ -102,7 +102,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Tracked(Trajectory):
+class Track(Trajectory):
     """The path of a sensor, which frames were lost (their poses are the last known one), and what
     the model is made of.
     """
@@ -130,7 +130,7 @@ class Tracked(Trajectory):
         if not len(points):
             raise InputError("model: expected frames that show something, found none")
         floor = backend.FLOOR * extent(points) ** 2
-        return seeding.seeded(points, 1, components, floor, np.eye(points.shape[1]))
+        return seeding.seed(points, 1, components, floor, np.eye(points.shape[1]))
 
 
 @dataclass
@@ -154,7 +154,7 @@ class Tracker:
     velocity: Array = field(default_factory=lambda: np.eye(4))
     usual: float = 1.0  # running mean of the explained share
     mixture: Mixture | None = None
-    target: Target | None = None
+    target: Pyramid | None = None
     since: int = 0  # frames since the last key frame
     part: int = -1  # the current one
     attempt: int = FIRST  # key frames of the part at which it is next looked for
@@ -163,7 +163,7 @@ class Tracker:
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.options.seed)
-        self._places: dict[tuple[int, ...], Place] = {}
+        self._places: dict[tuple[int, ...], Submap] = {}
 
     def pose(self, index: int) -> Float[Array, "4 4"]:
         """Of a frame that has a place, as its key frame lies now."""
@@ -182,22 +182,22 @@ class Tracker:
             else 0
         )
 
-    def prepared(self, index: int, frame: Frame) -> Prepared:
+    def prepared(self, index: int, frame: Frame) -> PreparedFrame:
         """Points drawn from a frame.
 
         It depends on nothing that was tracked, so that it may be done ahead.
         """
         if not _shows_something(frame):
-            return Prepared(frame.time, None, 0.0)
+            return PreparedFrame(frame.time, None, 0.0)
         rng = np.random.default_rng([self.options.seed, index])
         some = sampling.by_surface(frame, self.options.points, rng, balance=BALANCE)
-        return Prepared(
+        return PreparedFrame(
             frame.time,
             Cloud.of(some.points, some.weights / some.weights.mean()),
             extent(some.points),
         )
 
-    def add(self, frame: Prepared) -> Progress:
+    def add(self, frame: PreparedFrame) -> Progress:
         """The next frame."""
         cloud, index = frame.cloud, len(self.times)
         placed = None if cloud is None else self._followed(cloud, frame.time) or self._begun(frame)
@@ -213,7 +213,7 @@ class Tracker:
             index, frame.time, self._known(index), self.explained[index], lost, len(self.keyframes)
         )
 
-    def _followed(self, cloud: Cloud, time: float) -> Placement | None:
+    def _followed(self, cloud: Cloud, time: float) -> Localisation | None:
         """The frame against the model, from a constant velocity; if that is no good, from farther
         away.
         """
@@ -222,17 +222,17 @@ class Tracker:
             return None
         assert self.mixture is not None
         start = self.pose(last) @ self.velocity
-        placed = place(self.target, cloud, start)
+        placed = localise(self.target, cloud, start)
         if placed.explained >= LOST * self.usual:
             return placed
-        far = Target.of(self.mixture, FAR_REACHES, self.unit)
+        far = Pyramid.of(self.mixture, FAR_REACHES, self.unit)
         placed = max(
-            (place(far, cloud, each) for each in (start, self.pose(last))),
+            (localise(far, cloud, each) for each in (start, self.pose(last))),
             key=lambda each: each.explained,
         )
         return placed if placed.explained >= FOUND * self.usual else None
 
-    def _begun(self, frame: Prepared) -> Placement:
+    def _begun(self, frame: PreparedFrame) -> Localisation:
         """A new part, where the last one ended as far as is known."""
         members = self.members(self.part)
         if self.part != self.main and len(members) < FIRST:  # too little to be found again
@@ -242,9 +242,9 @@ class Tracker:
         self.part = max((keyframe.part for keyframe in self.keyframes), default=-1) + 1
         self.target, self.mixture, self.velocity = None, None, np.eye(4)
         self.attempt, self.proposal, self.meeting = FIRST, None, None
-        return Placement(self._known(len(self.times) - 1), 0.0 if self.part else 1.0, 0)
+        return Localisation(self._known(len(self.times) - 1), 0.0 if self.part else 1.0, 0)
 
-    def _kept(self, index: int, cloud: Cloud, placed: Placement) -> None:
+    def _kept(self, index: int, cloud: Cloud, placed: Localisation) -> None:
         """What is remembered of a frame that was placed."""
         pose, last = placed.pose, self._last()
         consecutive = self.target is not None and last == index - 1
@@ -271,7 +271,7 @@ class Tracker:
 
     def _joint(self, keyframes: list[Keyframe], iterations: int) -> tuple[list[Keyframe], Mixture]:
         options = self.options
-        return backend.registered(
+        return backend.register_window(
             keyframes, options.components, self.unit, iterations, self.rng, options.threads
         )
 
@@ -302,7 +302,9 @@ class Tracker:
             return
         *older, gone = members[: -self.options.window].tolist()
         pose = self.keyframes[gone].pose
-        away = backend.apart(np.array([self.keyframes[i].pose for i in older]), pose, self.unit)
+        away = backend.viewpoint_distance(
+            np.array([self.keyframes[i].pose for i in older]), pose, self.unit
+        )
         if (away < ALIKE).sum() < ENOUGH:
             return
         heir = older[int(np.argmin(away))]
@@ -325,7 +327,7 @@ class Tracker:
         )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
-        self.target = Target.of(self.mixture, REACHES, self.unit)
+        self.target = Pyramid.of(self.mixture, REACHES, self.unit)
 
     def _look(self) -> None:
         """Look for the current part in the others.
@@ -344,10 +346,10 @@ class Tracker:
         if before is not None and not relocalise.apart(motion @ pose, before @ pose, self.unit):
             self._join(other, motion)
 
-    def _search(self) -> Search:
+    def _search(self) -> Relocaliser:
         options = self.options
         unit, usual = self.unit, self.usual
-        return Search(
+        return Relocaliser(
             self.keyframes,
             options.window,
             options.components,
@@ -417,7 +419,7 @@ class Tracker:
             return
         options, some = self.options, [self.keyframes[i] for i in chosen]
         size = SCENE * options.components
-        moved, _ = backend.registered(
+        moved, _ = backend.register_window(
             some, size, self.unit, options.final, self.rng, options.threads
         )
         for begin, end, keyframe in zip(
@@ -427,7 +429,7 @@ class Tracker:
             for i in members[(members >= begin) & (members < end)]:
                 self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
 
-    def result(self) -> Tracked:
+    def result(self) -> Track:
         """What is known so far."""
         N = len(self.times)
         main = self.main
@@ -435,7 +437,7 @@ class Tracker:
         poses, last = np.zeros((N, 4, 4)), np.eye(4)
         for i in range(N):
             poses[i] = last = last if lost[i] else self.pose(i)
-        return Tracked(
+        return Track(
             np.array(self.times),
             poses,
             lost=lost,
@@ -455,11 +457,11 @@ def _shows_something(frame: Frame) -> bool:
 
 @quiet_blas()
 def track(
-    source: Frames,
+    source: FrameSource,
     *,
     options: TrackOptions | None = None,
     on_frame: Callable[[Progress], bool | None] = lambda progress: False,
-) -> Tracked:
+) -> Track:
     """The path of a sensor through a sequence of frames (see `open_frames`); pose i carries frame i
     into the first one's frame.
 

@@ -16,10 +16,10 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
-from coframe.compute.places import Place
+from coframe.compute.places import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
-from coframe.input.source import Loaded, Source
+from coframe.input.source import InMemory, Source
 from coframe.types import Array
 
 NORMAL_RADIUS = 3.0  # spacings: the patch a normal is fitted to
@@ -31,7 +31,7 @@ ONE_SIDED = 0.05  # share of its points that a cloud seen from one side may hide
 
 
 @dataclass(frozen=True)
-class Scan:
+class ThinScan:
     """A cloud made sparse: n points about one spacing apart, in units of the spacing, about the
     cloud's median.
     """
@@ -46,7 +46,7 @@ class Scan:
     def __len__(self) -> int:
         return len(self.points)
 
-    def fewer(self, count: int) -> "Scan":
+    def fewer(self, count: int) -> "ThinScan":
         """About `count` of the points, spread over all."""
         every = slice(None, None, max(1, len(self) // count))
         return replace(
@@ -56,7 +56,7 @@ class Scan:
             descriptors=self.descriptors[every],
         )
 
-    def flipped(self) -> "Scan":
+    def flipped(self) -> "ThinScan":
         """The same scan with its normals the other way."""
         return replace(
             self,
@@ -66,7 +66,7 @@ class Scan:
         )
 
     @classmethod
-    def of(cls, points: Float[Array, "N 3"]) -> "Scan":
+    def of(cls, points: Float[Array, "N 3"]) -> "ThinScan":
         """The scan of points that are already one spacing apart. Stray points are left out."""
         tree = cKDTree(points)
         count = tree.query_ball_point(points, NORMAL_RADIUS, return_length=True)
@@ -78,14 +78,14 @@ class Scan:
         return cls(points, normals, descriptors(points, normals, tree), tree, view(points, normals))
 
 
-def spacing(clouds: Place[Source], summaries: Sequence[Summary], count: int) -> float:
+def spacing(clouds: PerCloud[Source], summaries: Sequence[Summary], count: int) -> float:
     """The side of a grid of which the median cloud touches about `count` cells: a length that
     follows the clouds' units.
 
     Clouds that have fewer points than that give the side at which most of their points have a cell
     of their own.
     """
-    high = float(np.median(clouds.each(reach, summaries)))
+    high = float(np.median(clouds.map(reach, summaries)))
     # most points in one place
     high = high or max(
         float(np.abs([s.low - s.median, s.high - s.median]).max()) for s in summaries
@@ -94,7 +94,7 @@ def spacing(clouds: Place[Source], summaries: Sequence[Summary], count: int) -> 
     wanted = min(count, 0.7 * float(np.median([summary.count for summary in summaries])))
     for _ in range(12):
         middle = float(np.sqrt(low * high))
-        if np.median(clouds.each(touched, summaries, shared=(middle,))) > wanted:
+        if np.median(clouds.map(touched, summaries, shared=(middle,))) > wanted:
             low = middle
         else:
             high = middle
@@ -108,7 +108,7 @@ def reach(cloud: Source, summary: Summary) -> float:
     def distances() -> Iterator[Float[Array, " n"]]:
         return (np.linalg.norm(block.points - summary.median, axis=1) for block in counted.blocks())
 
-    if isinstance(counted, Loaded):
+    if isinstance(counted, InMemory):
         return float(np.median(np.concatenate(list(distances()))))
     return median(distances, summary.count)
 
@@ -118,7 +118,7 @@ def touched(cloud: Source, summary: Summary, side: float) -> int:
     return len(_cells(cloud, summary, side))
 
 
-def thinned(cloud: Source, summary: Summary, side: float) -> Float[Array, "n D"]:
+def thin(cloud: Source, summary: Summary, side: float) -> Float[Array, "n D"]:
     """The means of the points in each cell of a grid through the cloud's median, which is the
     origin of the result.
     """

@@ -182,7 +182,9 @@ def _same(one: Graph, other: Graph) -> bool:
 
 def _gap(poses: Float[Array, "M 4 4"], edge: Edge) -> float:
     """How far the poses are from an edge's motion, in spacings."""
-    return verify.apart(geometry.inverse(poses[edge.second]) @ poses[edge.first], edge.best.motion)
+    return verify.motion_distance(
+        geometry.inverse(poses[edge.second]) @ poses[edge.first], edge.best.motion
+    )
 
 
 def _cycles(edges: Sequence[Edge], count: int) -> Float[Array, " E"]:
@@ -196,7 +198,7 @@ def _cycles(edges: Sequence[Edge], count: int) -> Float[Array, " E"]:
     for i, edge in enumerate(edges):
         a, b = edge.first, edge.second
         for c in np.flatnonzero((weight[a] > 0) & (weight[b] > 0)):
-            gap = verify.apart(motion[c, b] @ motion[a, c], edge.best.motion)
+            gap = verify.motion_distance(motion[c, b] @ motion[a, c], edge.best.motion)
             support[i] += min(weight[a, c], weight[c, b]) * (1.0 if gap < BROKEN else -1.0)
     return support
 

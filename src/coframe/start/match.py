@@ -19,10 +19,10 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.compute.checkpoint import Checkpoint, digest
-from coframe.compute.places import Pair, Place
+from coframe.compute.places import Pair, PerCloud
 from coframe.errors import InputError
 from coframe.start import verify
-from coframe.start.features import Scan
+from coframe.start.features import ThinScan
 from coframe.start.matcher_process import FEWEST, HYPOTHESES
 from coframe.start.verify import Evidence
 from coframe.types import Array
@@ -38,7 +38,7 @@ ALIKE, IN_ORDER = (
 )
 
 Motions = Float[Array, "H 4 4"]
-Propose = Callable[[Scan, Scan], list[Float[Array, "4 4"]] | None]
+Propose = Callable[[ThinScan, ThinScan], list[Float[Array, "4 4"]] | None]
 _local = threading.local()
 
 
@@ -62,7 +62,7 @@ class Edge:
         return self.best.weight - max((other.weight for other in self.others), default=0.0)
 
 
-class Solver:
+class MatcherProcess:
     """One native matcher in a process of its own, which is replaced when it dies."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ def available() -> None:
         ) from None
 
 
-def matched(a: Scan, b: Scan) -> tuple[Float[Array, "m 3"], Float[Array, "m 3"]]:
+def correspondences(a: ThinScan, b: ThinScan) -> tuple[Float[Array, "m 3"], Float[Array, "m 3"]]:
     """Points of both scans whose descriptors are each other's nearest."""
     likeness = a.descriptors.astype(np.float32) @ b.descriptors.astype(np.float32).T
     nearest = likeness.argmax(1)
@@ -148,7 +148,7 @@ def matched(a: Scan, b: Scan) -> tuple[Float[Array, "m 3"], Float[Array, "m 3"]]
 
 
 def edges(
-    scans: Place[Scan],
+    scans: PerCloud[ThinScan],
     pairs: Sequence[Pair],
     *,
     known: Sequence[Float[Array, "4 4"] | None] | None = None,
@@ -179,14 +179,14 @@ def edges(
         on_pair(done, len(pairs))
 
     columns = pairs, guesses, kept, [propose or _by_descriptors] * len(pairs)
-    found = scans.pairs(_edge, pairs, *columns, heard=heard)
+    found = scans.map_pairs(_edge, pairs, *columns, heard=heard)
     crashed = [pair for pair, (edge, _) in zip(pairs, found, strict=True) if edge is None]
     return [edge for edge, _ in found if edge is not None], crashed
 
 
 def _edge(
-    a: Scan,
-    b: Scan,
+    a: ThinScan,
+    b: ThinScan,
     pair: Pair,
     guess: Float[Array, "4 4"] | None,
     motions: Motions | None,
@@ -196,37 +196,39 @@ def _edge(
     there are none of these, and without a guess that fits there is no edge either."""
     if motions is None and (found := propose(a, b)) is not None:
         motions = np.array(found).reshape(-1, 4, 4)
-    edge = weighed(
+    edge = edge_between(
         a, b, pair, ([] if guess is None else [guess]) + ([] if motions is None else list(motions))
     )
     return None if motions is None and edge.best is verify.NOTHING else edge, motions
 
 
-def _by_descriptors(a: Scan, b: Scan) -> list[Float[Array, "4 4"]] | None:
+def _by_descriptors(a: ThinScan, b: ThinScan) -> list[Float[Array, "4 4"]] | None:
     """Motions that the native matcher finds; every thread has a process of its own, which ends with
     it.
     """
     if not hasattr(_local, "solver"):
-        _local.solver = Solver()
-    return _local.solver.motions(*matched(a, b))
+        _local.solver = MatcherProcess()
+    return _local.solver.motions(*correspondences(a, b))
 
 
-def _keys(scans: Place[Scan], pairs: Sequence[Pair]) -> list[Array]:
+def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair]) -> list[Array]:
     """What the motions of each pair depend on, in short."""
-    digests = scans.each(_digest)
+    digests = scans.map(_digest)
     return [np.array([digests[a], digests[b]]) for a, b in pairs]
 
 
-def _digest(scan: Scan) -> str:
+def _digest(scan: ThinScan) -> str:
     return digest(scan.points, scan.descriptors)
 
 
-def as_it_lies(a: Scan, b: Scan, pair: Pair, guess: Float[Array, "4 4"]) -> Edge:
+def edge_at(a: ThinScan, b: ThinScan, pair: Pair, guess: Float[Array, "4 4"]) -> Edge:
     """The edge of two scans whose motion is known."""
-    return weighed(a, b, pair, [guess])
+    return edge_between(a, b, pair, [guess])
 
 
-def weighed(a: Scan, b: Scan, pair: Pair, motions: Sequence[Float[Array, "4 4"]]) -> Edge:
+def edge_between(
+    a: ThinScan, b: ThinScan, pair: Pair, motions: Sequence[Float[Array, "4 4"]]
+) -> Edge:
     """The edge of two scans: each motion verified, and where the best of them can slide, what lies
     along the way.
     """
@@ -242,12 +244,14 @@ def _different(found: list[Evidence]) -> list[Evidence]:
     """Best first, and of those that agree only the best."""
     kept: list[Evidence] = []
     for evidence in sorted(found, key=lambda each: -each.weight):
-        if all(verify.apart(evidence.motion, other.motion) > verify.SAME for other in kept):
+        if all(
+            verify.motion_distance(evidence.motion, other.motion) > verify.SAME for other in kept
+        ):
             kept.append(evidence)
     return kept
 
 
-def candidates(scans: Place[Scan], rng: np.random.Generator) -> list[Pair]:
+def candidates(scans: PerCloud[ThinScan], rng: np.random.Generator) -> list[Pair]:
     """The pairs worth trying: all, or for many clouds those that look alike and those that follow
     each other.
     """
@@ -262,21 +266,19 @@ def candidates(scans: Place[Scan], rng: np.random.Generator) -> list[Pair]:
     return sorted(chosen)
 
 
-def alike(scans: Place[Scan], rng: np.random.Generator) -> Float[Array, "M M"]:
+def alike(scans: PerCloud[ThinScan], rng: np.random.Generator) -> Float[Array, "M M"]:
     """How alike the surfaces of the clouds are: the cosine of their bags of words, rare words
     counting more.
     """
-    ends = np.cumsum([len(range(0, size, _every(size))) for size in scans.each(len)])
+    ends = np.cumsum([len(range(0, size, _every(size))) for size in scans.map(len)])
     drawn = rng.choice(int(ends[-1]), min(WORDS, int(ends[-1])), replace=False)
     scan = np.searchsorted(ends, drawn, side="right")
     rows = drawn - np.concatenate([[0], ends])[scan]
     words = np.empty((len(drawn), 0))
-    for j, part in enumerate(
-        scans.each(_descriptors, [rows[scan == j] for j in range(len(scans))])
-    ):
+    for j, part in enumerate(scans.map(_descriptors, [rows[scan == j] for j in range(len(scans))])):
         words = np.zeros((len(drawn), part.shape[1])) if j == 0 else words
         words[scan == j] = part
-    counts = np.array(scans.each(_bag, shared=(words,)), float)
+    counts = np.array(scans.map(_bag, shared=(words,)), float)
     share = counts / counts.sum(1, keepdims=True)
     rarity = np.log(len(scans) / np.maximum((counts > 0).sum(0), 1)) + 0.1
     bags = np.sqrt(share) * rarity
@@ -291,9 +293,9 @@ def _every(size: int) -> int:
     return max(1, size // 500)
 
 
-def _descriptors(scan: Scan, rows: Int[Array, " n"]) -> Float[Array, "n F"]:
+def _descriptors(scan: ThinScan, rows: Int[Array, " n"]) -> Float[Array, "n F"]:
     return scan.descriptors[:: _every(len(scan))][rows]
 
 
-def _bag(scan: Scan, words: Float[Array, "W F"]) -> Int[Array, " W"]:
+def _bag(scan: ThinScan, words: Float[Array, "W F"]) -> Int[Array, " W"]:
     return np.bincount((scan.descriptors @ words.T).argmax(1), minlength=len(words))

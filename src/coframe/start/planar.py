@@ -12,7 +12,7 @@ from scipy import fft
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.start.features import NORMAL_RADIUS, Scan, fitted_normals, oriented
+from coframe.start.features import NORMAL_RADIUS, ThinScan, fitted_normals, oriented
 from coframe.types import Array
 
 ANGLES = 90  # tried, all around
@@ -21,15 +21,17 @@ FARTHEST = 60.0  # spacings from the middle: stray points beyond would make imag
 APART = 3  # angles: of two peaks closer than this, only the higher counts
 
 
-def embedded(points: Float[Array, "n 2"]) -> Scan:
+def embedded(points: Float[Array, "n 2"]) -> ThinScan:
     """Points of the plane as a scan; its normals lie in the plane."""
     space = np.c_[points, np.zeros(len(points))]
     tree = cKDTree(space)
     normals, roughness = fitted_normals(space, tree, radius=NORMAL_RADIUS, planar=True)
-    return Scan(space, oriented(space, normals, roughness), np.zeros((len(points), 1)), tree, None)
+    return ThinScan(
+        space, oriented(space, normals, roughness), np.zeros((len(points), 1)), tree, None
+    )
 
 
-def motions(a: Scan, b: Scan) -> list[Float[Array, "4 4"]]:
+def motions(a: ThinScan, b: ThinScan) -> list[Float[Array, "4 4"]]:
     """The motions that bring most points of a near points of b, at one angle each; best first."""
     reach = (
         int(

@@ -14,12 +14,12 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.compute.checkpoint import Checkpoint
-from coframe.compute.places import Pair, Place
+from coframe.compute.places import Pair, PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.source import Source
 from coframe.start import features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
-from coframe.start.features import Scan
+from coframe.start.features import ThinScan
 from coframe.start.graph import Graph
 from coframe.start.match import Edge
 from coframe.types import Array
@@ -35,7 +35,7 @@ AS_GOOD = 0.5  # of the weight of the best motion: an alternative
 # spacings: a cloud that is no farther than this from where it belongs lies about in place
 NEARBY = 15.0
 LEFT = 0.5  # of the weight of an edge: with less, a fit has lost it
-AS_THEY_LIE, MATCHED, GIVEN = "as they lie", "matched", "given"
+IDENTITY, MATCHED, GIVEN = "identity", "matched", "given"
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Start:
 class Prepared:
     """Scans, and how to get from their coordinates to the user's: v = centre + spacing u."""
 
-    scans: Place[Scan]
+    scans: PerCloud[ThinScan]
     centres: Float[Array, "M 3"]
     spacing: float
     dimension: int = 3
 
     @classmethod
-    def of(cls, clouds: Place[Source], summaries: Sequence[Summary], points: int) -> "Prepared":
+    def of(cls, clouds: PerCloud[Source], summaries: Sequence[Summary], points: int) -> "Prepared":
         """Thin the clouds out to a common spacing."""
         D = len(summaries[0].median)
         centres = np.array([summary.median for summary in summaries])
         side = features.spacing(clouds, summaries, points)
-        scans = clouds.keep(_scan, summaries, shared=(side,))
+        scans = clouds.map_keep(_scan, summaries, shared=(side,))
         return cls(scans, np.pad(centres, ((0, 0), (0, 3 - D))), side, D)
 
     def enter(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 4 4"]:
@@ -88,8 +88,8 @@ class Prepared:
         return geometry.pose(R[:, : self.dimension, : self.dimension], t[:, : self.dimension])
 
 
-def start(
-    clouds: Place[Source],
+def find_start(
+    clouds: PerCloud[Source],
     summaries: Sequence[Summary],
     *,
     rng: np.random.Generator,
@@ -133,11 +133,11 @@ def _attempted(
     lying = prepared.enter(as_given)
     guesses = [geometry.inverse(lying[b]) @ lying[a] for a, b in pairs]
     if look:
-        found = scans.pairs(match.as_it_lies, pairs, pairs, guesses)
+        found = scans.map_pairs(match.edge_at, pairs, pairs, guesses)
         (settled, *_), sure = graph.decided(found, M)
         if len(settled.groups) == 1 and _in_place(settled, lying):
             doubts = _doubts(settled, sure, prepared)
-            return Start((as_given,), settled.groups, AS_THEY_LIE, 0, (), doubts, settled, prepared)
+            return Start((as_given,), settled.groups, IDENTITY, 0, (), doubts, settled, prepared)
     if D == 3:
         match.available()
     propose = None if D == 3 else planar.motions
@@ -157,7 +157,7 @@ def _attempted(
         return Start(
             (as_given,),
             (tuple(range(M)),),
-            AS_THEY_LIE,
+            IDENTITY,
             tried,
             tuple(crashed),
             doubts,
@@ -167,7 +167,7 @@ def _attempted(
     if len(groups) == M:
         reason = "no other cloud could be matched with it; it was taken as it lies"
         doubts = tuple(Doubt(j, reason) for j in range(M))
-        return Start((as_given,), (tuple(range(M)),), AS_THEY_LIE, tried, tuple(crashed), doubts)
+        return Start((as_given,), (tuple(range(M)),), IDENTITY, tried, tuple(crashed), doubts)
     prepared = replace(prepared, scans=scans)
     return Start(
         tuple(prepared.leave(each.poses) for each in graphs if each.groups == groups),
@@ -191,13 +191,13 @@ def _in_place(settled: Graph, lying: Float[Array, "M 4 4"]) -> bool:
     group = list(settled.groups[0])
     found, given = geometry.inverse(settled.poses[group]), geometry.inverse(lying[group])
     return all(
-        verify.apart(found[i] @ settled.poses[j], given[i] @ lying[j]) < NEARBY
+        verify.motion_distance(found[i] @ settled.poses[j], given[i] @ lying[j]) < NEARBY
         for i in range(len(group))
         for j in group[:i]
     )
 
 
-def contradicted(
+def contradicted_clouds(
     begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[int]
 ) -> tuple[Doubt, ...]:
     """Clouds of a group that a fit has carried away from where most of the evidence of their pairs
@@ -216,11 +216,13 @@ def contradicted(
             continue
         motion = geometry.inverse(entered[edge.second]) @ entered[edge.first]
         held[[edge.first, edge.second]] += edge.best.weight
-        if verify.apart(motion, edge.best.motion) > verify.SAME:
+        if verify.motion_distance(motion, edge.best.motion) > verify.SAME:
             left.append((edge, motion))
     pairs = [(edge.first, edge.second) for edge, _ in left]
     for (edge, _), found in zip(
-        left, begun.prepared.scans.pairs(verify.verify, pairs, [T for _, T in left]), strict=True
+        left,
+        begun.prepared.scans.map_pairs(verify.verify, pairs, [T for _, T in left]),
+        strict=True,
     ):
         if found.weight < LEFT * edge.best.weight:
             lost[[edge.first, edge.second]] += edge.best.weight
@@ -228,12 +230,12 @@ def contradicted(
     return tuple(Doubt(int(j), reason) for j in np.flatnonzero(lost > 0.5 * held))
 
 
-def _scan(cloud: Source, summary: Summary, side: float) -> Scan:
-    make = Scan.of if len(summary.median) == 3 else planar.embedded
-    return make(features.thinned(cloud, summary, side) / side)
+def _scan(cloud: Source, summary: Summary, side: float) -> ThinScan:
+    make = ThinScan.of if len(summary.median) == 3 else planar.embedded
+    return make(features.thin(cloud, summary, side) / side)
 
 
-def _turned(scan: Scan, inside_out: bool) -> Scan:
+def _turned(scan: ThinScan, inside_out: bool) -> ThinScan:
     return scan.flipped() if inside_out else scan
 
 
@@ -243,13 +245,13 @@ def _without(edges: Sequence[Edge], others: Sequence[Edge]) -> list[Edge]:
 
 
 def _between(
-    scans: Place[Scan],
+    scans: PerCloud[ThinScan],
     settled: Graph,
     rng: np.random.Generator,
     propose: match.Propose | None,
     on_pair: Callable[[int, int], object],
     checkpoint: Checkpoint | None,
-) -> tuple[Place[Scan], list[Edge], list[Pair], int]:
+) -> tuple[PerCloud[ThinScan], list[Edge], list[Pair], int]:
     """Edges between the groups, found with the normals of one of the two turned inside out: their
     sides are a guess.
 
@@ -265,7 +267,7 @@ def _between(
     while waiting and progress:
         progress = False
         for group in list(waiting):
-            both = scans.keep(_turned, [j in group for j in range(len(scans))])
+            both = scans.map_keep(_turned, [j in group for j in range(len(scans))])
             pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
             if len(pairs) > match.MOST_PAIRS:
                 pairs = [

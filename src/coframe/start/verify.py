@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.start.features import HIDDEN, Scan, depth_image
+from coframe.start.features import HIDDEN, ThinScan, depth_image
 from coframe.types import Array
 
 # spacings: how far a point may be from its neighbour, step by step
@@ -73,7 +73,7 @@ class Evidence:
 NOTHING = Evidence(np.eye(4), overlap=0.0, common=0.0, conflict=0.0, residual=CLOSE, stiffness=0.0)
 
 
-def verify(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> Evidence:
+def verify(a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]) -> Evidence:
     """Refine the motion and weigh it."""
     few = a.fewer(ROUGH)
     for gate in GATES[:ROUGH_STEPS]:
@@ -82,10 +82,10 @@ def verify(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> Evidence:
         return NOTHING
     for gate in GATES[ROUGH_STEPS:]:
         motion = _step(a, b, motion, gate) @ motion
-    return weighed(a, b, motion)
+    return evidence_for(a, b, motion)
 
 
-def weighed(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> Evidence:
+def evidence_for(a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]) -> Evidence:
     """The evidence for a motion as it is."""
     back = geometry.inverse(motion)
     on_b, distances = _on(a, b, motion)
@@ -101,7 +101,7 @@ def weighed(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> Evidence:
     )
 
 
-def apart(one: Float[Array, "4 4"], other: Float[Array, "4 4"]) -> float:
+def motion_distance(one: Float[Array, "4 4"], other: Float[Array, "4 4"]) -> float:
     """How far two motions carry points of a scan apart that are RADIUS from its centre, in
     spacings.
     """
@@ -112,7 +112,7 @@ def apart(one: Float[Array, "4 4"], other: Float[Array, "4 4"]) -> float:
 
 
 def _near(
-    a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float
+    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], gate: float
 ) -> tuple[Array, Array, Array, Array]:
     """Indices of a's points with a neighbour on b, these neighbours, the moved points and their
     distances from the planes.
@@ -126,7 +126,9 @@ def _near(
     return i, j, moved[i], ((moved[i] - b.points[j]) * b.normals[j]).sum(1)
 
 
-def _step(a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float) -> Float[Array, "4 4"]:
+def _step(
+    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], gate: float
+) -> Float[Array, "4 4"]:
     """One Gauss-Newton step of point-to-plane ICP, with Tukey's weights; nothing where too few
     points are near.
     """
@@ -145,7 +147,7 @@ def _step(a: Scan, b: Scan, motion: Float[Array, "4 4"], gate: float) -> Float[A
 
 
 def _on(
-    a: Scan, b: Scan, motion: Float[Array, "4 4"]
+    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]
 ) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
     """Which points of a lie on b's surface, and how far they are from it."""
     i, _, _, height = _near(a, b, motion, NEAR)
@@ -155,7 +157,9 @@ def _on(
     return on, distance
 
 
-def _floating(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]) -> float:
+def _floating(
+    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
+) -> float:
     """The share of a's points that float in front of b's surface, of those that fall onto its
     image.
     """
@@ -168,7 +172,9 @@ def _floating(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n
     return float(floating.sum() / max(seen.sum(), 1))
 
 
-def _stiffness(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]) -> float:
+def _stiffness(
+    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
+) -> float:
     """How firmly the common points hold the motion: the smallest eigenvalue of J^T J / n with arms
     in units of their spread.
     """
@@ -176,7 +182,7 @@ def _stiffness(a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " 
 
 
 def _held(
-    a: Scan, b: Scan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
+    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
 ) -> tuple[Float[Array, " 6"], Float[Array, "6 6"], float, Float[Array, " 3"]]:
     """Eigenvalues and vectors of J^T J / n, the spread of the common points, and their centre."""
     i, j, moved, _ = _near(a, b, motion, NEAR)
@@ -193,7 +199,7 @@ def _held(
     return values, vectors, spread, centre
 
 
-def slides(a: Scan, b: Scan, motion: Float[Array, "4 4"]) -> list[Evidence]:
+def slides(a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]) -> list[Evidence]:
     """What is found from places along the way that the common points resist least."""
     on, _ = _on(a, b, motion)
     if on.sum() < LEAST_POINTS:

@@ -22,15 +22,6 @@ def test_clouds_are_centred_on_the_means(clouds: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(geometry.rotation(T), np.eye(len(target)))
 
 
-def test_medians_do_not_follow_flying_pixels(clouds: list[np.ndarray]) -> None:
-    target = np.zeros(clouds[0].shape[1])
-    spoilt = [np.concatenate([c, np.full((5, c.shape[1]), 1e4)]) for c in clouds]
-    shift = geometry.translation(initial.poses_by_median(spoilt, target)) - geometry.translation(
-        initial.poses_by_median(clouds, target)
-    )
-    assert np.abs(shift).max() < 3  # the centroid moves by hundreds
-
-
 def test_the_number_of_components_is_a_share_of_the_mean_cardinality(
     clouds: list[np.ndarray],
 ) -> None:
@@ -52,10 +43,7 @@ def test_the_sphere_holds_every_centred_cloud(clouds: list[np.ndarray]) -> None:
     )
 
 
-def test_means_are_points_of_a_cloud_or_of_all(clouds: list[np.ndarray]) -> None:
-    one = initial.means_on_cloud(clouds[1], 30, np.random.default_rng(1))
-    assert (one[:, None] == clouds[1]).all(2).any(1).all()
-    assert len(np.unique(one, axis=0)) == 30
+def test_means_are_points_of_all_clouds(clouds: list[np.ndarray]) -> None:
     T = initial.poses_by_centroid(clouds, np.zeros(clouds[0].shape[1]))
     moved = np.concatenate([geometry.transform(t, c) for t, c in zip(T, clouds, strict=True)])
     drawn = initial.means_on_points(clouds, T, 90, np.random.default_rng(1))
