@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from coframe import geometry
 from coframe.types import Array
 
 
@@ -121,45 +120,45 @@ def random_rotation(
     return exp_rotation(axis / np.linalg.norm(axis) * np.radians(rng.uniform(0, degrees)))
 
 
+def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
+    """Motions x -> R (x - c) + c + t, given x -> R x + t."""
+    R = rotation(motions)
+    return pose(R, translation(motions) + centre - R @ centre)
+
+
 def lever(arm: Float[Array, " D"]) -> Float[Array, "P P"]:
-    """From a twist about a centre to the twist about a place that lies `arm` away: (omega, tau +
-    omega x arm).
+    """From a twist about a centre to the twist about a point that lies `arm` away from it.
+
+    (omega, tau) becomes (omega, tau + omega x arm).
     """
-    D, P = len(arm), geometry.degrees_of_freedom(len(arm))
+    D, P = len(arm), degrees_of_freedom(len(arm))
     J = np.eye(P)
-    if D == 2:
-        J[1:, 0] = -arm[1], arm[0]
-    else:
-        J[3:, :3] = -np.cross(np.eye(3), arm)
+    J[-D:, :-D] = levers(arm[None])[0][:, :-D]
     return J
 
 
-def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
-    """Motions x -> R (x - c) + c + t, given x -> R x + t."""
-    R = geometry.rotation(motions)
-    return geometry.pose(R, geometry.translation(motions) + centre - R @ centre)
-
-
 def levers(arms: Float[Array, "K D"]) -> Float[Array, "K D P"]:
-    """How a twist about the origin moves places: omega x arm + tau."""
+    """How a twist about the origin moves points: omega x arm + tau."""
     K, D = arms.shape
-    J = np.zeros((K, D, geometry.degrees_of_freedom(D)))
+    J = np.zeros((K, D, degrees_of_freedom(D)))
     J[:, :, -D:] = np.eye(D)
     if D == 2:
         J[:, 0, 0], J[:, 1, 0] = -arms[:, 1], arms[:, 0]
     else:
         x, y, z = arms.T
-        J[:, 0, 1], J[:, 0, 2], J[:, 1, 0], J[:, 1, 2], J[:, 2, 0], J[:, 2, 1] = z, -y, -z, x, y, -x
+        J[:, 0, 1], J[:, 0, 2] = z, -y
+        J[:, 1, 0], J[:, 1, 2] = -z, x
+        J[:, 2, 0], J[:, 2, 1] = y, -x
     return J
 
 
 def extent(points: Float[Array, "N D"]) -> float:
-    """A robust size: the longest side of the box that holds the middle 98 % of each coordinate (of
-    all, for small clouds).
+    """A robust size of a cloud: the longest side of the box around the middle 98 % of its points.
+
+    The box is taken coordinate by coordinate; of fewer than 100 points it holds all.
     """
-    low, high = (
-        np.percentile(points, [1, 99], axis=0)
-        if len(points) >= 100
-        else (points.min(0), points.max(0))
-    )
+    if len(points) >= 100:
+        low, high = np.percentile(points, [1, 99], axis=0)
+    else:
+        low, high = points.min(0), points.max(0)
     return float((high - low).max()) or float(np.ptp(points, axis=0).max())

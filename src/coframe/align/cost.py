@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.em import joint_sparse
 from coframe.errors import InputError
 from coframe.input.options import Options
@@ -24,26 +25,34 @@ UNITS = {
     "ti": 2**40,
 }
 
-# Bytes, from the sizes of the arrays that are alive at the same time, and checked by
-# benchmarks/outofcore.py. per cloud and component: the moments of two chains, of the steps they may
-# take back, and the sums behind
+# Bytes, from the sizes of the arrays that are alive at the same time; benchmarks/outofcore.py checks
+# them.
+# [size] Per cloud and component: the moments of two chains, of the steps they may reject, and sums.
 COMPONENT = 1000
-DRAWN = 60  # per drawn point: coordinates, weight, order
-TWIST = 6 * 6 * 8 * 8  # per pair of clouds: the joint system of two chains and its factors
-# per cloud and component, where there are many clouds: what couples them, as it is and scaled, of
-# two chains
+# [size] Per component: the mixture as the kernels want it, of all chains and threads.
+KERNEL = 30_000
+# [size] Per drawn point: coordinates, weight, order.
+DRAWN = 60
+# [size] Per pair of clouds: the joint system of two chains and its factors.
+TWIST = 6 * 6 * 8 * 8
+# [size] Per cloud and component of the sparse system: what couples them, of two chains.
 PAIR = 18 * 8 * 4
-# per pair of components, where there are many clouds: what is factored instead
+# [size] Per pair of components of the sparse system: what is factored instead.
 MODEL = 3 * 3 * 8 * 6
-# per thread: a block of points on its way through the kernels or to a file, or a pair of scans
+# [size] Per thread: a block of points on its way through the kernels or to a file, or two scans.
 THREAD = 270_000_000
-SCAN = 2_000_000  # per cloud: the scan that the start matches
-IMPORTED = 250_000_000  # a process that has done nothing yet, where that cannot be measured
-PROCESS = 60_000_000  # what a run needs whatever its size, beyond what is imported
+# [size] Per cloud: the thinned scan that the start matches.
+SCAN = 2_000_000
+# [size] A process that has done nothing yet, where that cannot be measured.
+IMPORTED = 250_000_000
+# [size] What a run needs whatever its size, beyond what is imported.
+PROCESS = 60_000_000
 
 # Seconds on one thread, measured by benchmarks/outofcore.py: a guide, no more.
-BYTES = 4e6  # of files a second: read, stored, looked through, thinned and classified
-WORK = 4e-7  # per cloud, point of a level and component: all iterations of all levels
+# [size] Bytes of files a second: read, stored, summarised, thinned and classified.
+BYTES = 4e6
+# [size] Seconds per cloud, point of a level and component: all iterations of all levels.
+WORK = 4e-7
 
 
 @dataclass(frozen=True)
@@ -71,16 +80,16 @@ def bytes_of(value: str | int, name: str = "memory") -> int:
     return int(float(match[1]) * UNITS[match[2].lower()])
 
 
-def needed(clouds: int, options: Options) -> int:
+def needed(clouds: int, options: Options, recipe: AlignRecipe = ALIGN) -> int:
     """Bytes that a run needs at the most, with what this process has already.
 
     They do not depend on the number of points.
     """
     threads = available_cores() if options.threads is None else options.threads
-    drawn = 7 * options.points * DRAWN  # those of all chains, and four times as many in the end
+    drawn = recipe.drawn_levels * options.points * DRAWN
     K = options.components
     poses = K * (PAIR * clouds + MODEL * K) if joint_sparse.pays(clouds, K) else TWIST * clouds**2
-    model = K * (COMPONENT * clouds + 30_000)
+    model = K * (COMPONENT * clouds + KERNEL)
     return _resident() + PROCESS + model + clouds * (drawn + SCAN) + poses + THREAD * threads
 
 
@@ -92,9 +101,9 @@ def estimate(paths: Sequence[Path], options: Options) -> Estimate:
     return Estimate(needed(len(paths), options), (size / BYTES + work) / threads)
 
 
-def check(clouds: int, options: Options, memory: str | int) -> int:
+def check(clouds: int, options: Options, memory: str | int, recipe: AlignRecipe = ALIGN) -> int:
     """The bytes that are needed; raises where they are more than the budget."""
-    budget, found = bytes_of(memory), needed(clouds, options)
+    budget, found = bytes_of(memory), needed(clouds, options, recipe)
     if found > budget:
         raise InputError(
             f"memory: expected at least {found / 1e6:.0f} MB for {clouds} clouds and"

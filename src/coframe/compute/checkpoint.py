@@ -15,7 +15,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,12 +26,13 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from coframe.em import loop
-from coframe.em.loop import Expectation, Fit, Iteration, Maximization, State, Status
+from coframe.em.loop import Fit, Iteration, State, Status, Steps, Stopping
 from coframe.em.mixture import Mixture
+from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.errors import InputError
 from coframe.types import Array
 
-FORMAT = "coframe-checkpoint/1"
+FORMAT = "coframe-checkpoint/2"
 SECONDS = 3.0  # from one write to the next
 SEAL = 20  # bytes before what is kept: a sum over it
 ENDS = [None, *Status]  # of an EM phase
@@ -134,35 +136,31 @@ class Checkpoint:
 
     def batch(
         self,
-        expect: Expectation,
-        maximize: Maximization,
+        steps: Steps,
         poses: Float[Array, "M D1 D1"],
         mixture: Mixture,
+        stopping: Stopping,
         *,
+        accelerated: bool = False,
         history: tuple[Iteration, ...] = (),
-        **settings: Any,
+        on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
+        recipe: LoopRecipe = LOOP,
     ) -> Fit:
-        """`em.batch`, from where it was left, if it was."""
-        plain = {
-            name: value
-            for name, value in sorted(settings.items())
-            if isinstance(value, int | float | None)
-        }
-        key = digest(
-            *_packed_mixture(mixture).values(), poses, np.array(json.dumps([plain, len(history)]))
-        )
+        """`loop.batch`, from where it was left, if it was."""
+        settings = [asdict(stopping), asdict(recipe), accelerated, len(history)]
+        key = digest(*mixture.to_arrays().values(), poses, np.array(json.dumps(settings)))
         kept = self._read(key)
-        state = None if kept is None else _unpacked(kept, history)
-        keep = partial(self._keep_state, key, len(history))
         return loop.batch(
-            expect,
-            maximize,
+            steps,
             poses,
             mixture,
+            stopping,
+            accelerated=accelerated,
             history=history,
-            state=state,
-            on_state=keep,
-            **settings,
+            on_iteration=on_iteration,
+            state=None if kept is None else _state_from_arrays(kept, history),
+            on_state=partial(self._keep_state, key, len(history)),
+            recipe=recipe,
         )
 
     def recall(self, began: Array) -> Array | None:
@@ -189,7 +187,7 @@ class Checkpoint:
             self._last = time.monotonic()
 
     def _keep_state(self, key: str, known: int, state: State) -> None:
-        self._keep(key, _packed(state, known))
+        self._keep(key, _state_to_arrays(state, known))
 
     def _keep(self, key: str, arrays: Arrays) -> None:
         self._check()
@@ -287,72 +285,38 @@ def _bytes(arrays: Arrays) -> bytes:
     return file.getvalue()
 
 
-def _packed_mixture(mixture: Mixture, prefix: str = "") -> dict[str, Array]:
-    """A mixture as arrays."""
-    seen = np.empty((0, 0)) if mixture.visibility is None else mixture.visibility
-    values = (
-        mixture.means,
-        mixture.covariances,
-        mixture.weights,
-        np.array(mixture.outlier_density),
-        seen,
-    )
-    return {prefix + name: value for name, value in zip(MIXTURE, values, strict=True)}
-
-
-MIXTURE = "means", "covariances", "weights", "outlier_density", "visibility"
-
-
-def _unpacked_mixture(kept: Arrays, prefix: str = "") -> Mixture:
-    means, covariances, weights, density, seen = (kept[prefix + name] for name in MIXTURE)
-    return Mixture(means, covariances, weights, float(density), seen if seen.size else None)
-
-
-def _packed(state: State, known: int) -> Arrays:
-    """A state as arrays, without the part of the history that was known when its phase began."""
-    steps = state.history[known:]
+def _state_to_arrays(state: State, known: int) -> Arrays:
+    """A state as arrays, without the history that was known when its phase began."""
+    numbers = [state.stride, state.turns, state.settled, state.best, ENDS.index(state.status)]
     arrays = {
         "poses": state.poses,
-        "loop": np.array(
-            [state.stride, state.turns, state.calm, state.best, ENDS.index(state.status)]
-        ),
-        "steps": (
-            np.array(
-                [[step.number, step.log_likelihood, step.step, step.points] for step in steps]
-            ).reshape(-1, 4)
-        ),
-        "steps_poses": np.array([step.poses for step in steps]),
-        **_packed_mixture(state.mixture),
+        "loop": np.array(numbers),
+        **loop.history_to_arrays(state.history[known:]),
+        **state.mixture.to_arrays(),
     }
     if state.twist is not None:
         arrays["twist"] = state.twist
     if state.before is not None:
-        arrays |= {"before_poses": state.before[0], **_packed_mixture(state.before[1], "before_")}
+        poses, mixture = state.before
+        arrays |= {"before_poses": poses, **mixture.to_arrays("before_")}
     return arrays
 
 
-def _unpacked(kept: Arrays, history: tuple[Iteration, ...]) -> State:
-    """The inverse of `_packed`."""
-    stride, turns, calm, best, end = kept["loop"].tolist()
-    steps = [
-        Iteration(int(number), log_likelihood, step, poses, points)
-        for (number, log_likelihood, step, points), poses in zip(
-            kept["steps"].tolist(), kept["steps_poses"], strict=True
-        )
-    ]
+def _state_from_arrays(kept: Arrays, history: tuple[Iteration, ...]) -> State:
+    """The inverse of `_state_to_arrays`."""
+    stride, turns, settled, best, end = kept["loop"].tolist()
+    before = None
+    if "before_poses" in kept:
+        before = kept["before_poses"], Mixture.from_arrays(kept, "before_")
     return State(
         kept["poses"],
-        _unpacked_mixture(kept),
+        Mixture.from_arrays(kept),
         stride,
         int(turns),
-        int(calm),
+        int(settled),
         best,
         kept.get("twist"),
-        (
-            (kept["before_poses"], _unpacked_mixture(kept, "before_"))
-            if "before_poses" in kept
-            else None
-        ),
-        (*history, *steps),
+        before,
+        (*history, *loop.history_from_arrays(kept)),
         ENDS[int(end)],
     )

@@ -8,7 +8,7 @@ which the paper drops.
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -86,6 +86,11 @@ class Cloud:
     def points(self) -> Float[Array, "N D"]:
         """The points, in kd order."""
         return self.rows[: self.dimension].T
+
+    def subset(self, rows: Int[Array, " n"] | slice) -> "Cloud":
+        """Some of the points, in the same kd order."""
+        kept = np.ascontiguousarray(self.rows[:, rows])
+        return replace(self, rows=kept, order=np.arange(kept.shape[1]))
 
     def restored(self, values: Array) -> Array:
         """Values computed in kd order, back in the order of the points."""

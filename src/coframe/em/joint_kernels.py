@@ -8,15 +8,10 @@ import math
 import numpy as np
 from numba import njit
 
-# the inputs are finite by construction
-FAST = {
-    "contract",
-    "nsz",
-    "arcp",
-    "reassoc",
-    "nnan",
-    "ninf",
-}
+# The inputs are finite by construction.
+FAST = {"contract", "nsz", "arcp", "reassoc", "nnan", "ninf"}
+# [guard] Share of a component's mass: a cloud with less does not see it.
+UNSEEN = 1e-9
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
@@ -159,7 +154,7 @@ def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
         w = 1 / math.sqrt(A)
         for j in range(M):
             a = mass[j, k]
-            if a <= 1e-9 * A:
+            if a <= UNSEEN * A:
                 continue
             b0, b1, b2 = first[j, k, 0], first[j, k, 1], first[j, k, 2]
             C = second[j, k]

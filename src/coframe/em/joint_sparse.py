@@ -24,22 +24,42 @@ from scipy.linalg.lapack import dgetrf, dgetrs
 from coframe.em import joint_kernels, joint_sparse_kernels
 from coframe.types import Array
 
-FEWEST = 400  # clouds
-RATIO = 0.6  # clouds for each component; below, the dense system is as quick
-ROOM = 1 << 23  # numbers in W at a time, while it is built
-WEAKEST = 1e-12  # of the mean stiffness: what is held less than that is not held at all
+# [size] Clouds: with fewer, the dense system is as quick.
+MIN_CLOUDS = 400
+# [size] Clouds for each component: with fewer, the dense system is as quick.
+MIN_RATIO = 0.6
+# [size] Numbers in W at a time, while it is built.
+ROOM = 1 << 23
+# [guard] Share of the mean stiffness: a cloud with less is not constrained at all.
+WEAKEST = 1e-12
+# [guard] Steps of iterative refinement, at most.
 REFINEMENTS = 3
-RESIDUAL = 1e-14  # relative, at which refinement ends
+# [guard] Relative residual at which refinement ends.
+RESIDUAL = 1e-14
+# [guard] Extents or radians: a solution with a larger entry counts as not finite.
+NOT_FINITE = 1e30
+# [guard] Share of the diagonal that is added: unconstrained directions do not run away.
+DAMPING = 1e-9
+# [guard] The same where the system is still singular, one after the other.
+HEAVIER_DAMPING = (1e-6, 1e-3, 1.0)
+# [guard] Per squared extent and radian: the covariance of an unconstrained pose is large, not
+# infinite.
+LEAST_INFORMATION = 1e-20
 DIGITS = np.finfo(float).eps
 
 
 def pays(clouds: int, components: int) -> bool:
     """Whether there are so many clouds that this is quicker than the dense system."""
-    return clouds >= FEWEST and clouds >= RATIO * components
+    return clouds >= MIN_CLOUDS and clouds >= MIN_RATIO * components
+
+
+def entries_of(dimension: int) -> list[int]:
+    """The entries of a twist in space that a scene has: in the plane, about z, along x and y."""
+    return [2, 3, 4] if dimension == 2 else list(range(6))
 
 
 @dataclass(frozen=True)
-class Coupled:
+class SparseEquations:
     """B, W and the gradient.
 
     W is stored cloud by cloud: of cloud j, with s_j components, the columns as rows, (P, 3 s_j).
@@ -61,15 +81,14 @@ class Coupled:
         second: Float[Array, "M K 3 3"],
         arm: Float[Array, "K 3"],
         precisions: Float[Array, "K 3 3"],
-        entries: list[int],
-    ) -> "Coupled":
-        """From moments in space; `entries` of the six of a twist are kept (three of them, in the
-        plane).
-        """
+        dimension: int,
+    ) -> "SparseEquations":
+        """From moments in space."""
+        entries = entries_of(dimension)
         M, K = mass.shape
         own, g = np.zeros((M, 6, 6)), np.zeros(6 * M)
-        # what `joint_blocks` takes for nothing, and at most a few more
-        seen = mass > 0.99e-9 * mass.sum(0)
+        # What `joint_blocks` takes for nothing is left out; rounding may let a few more pass.
+        seen = mass > 0.99 * joint_kernels.UNSEEN * mass.sum(0)
         begin = np.concatenate([[0], np.cumsum(seen.sum(1))])
         component = np.nonzero(seen)[1]
         couplings = np.empty(len(entries) * 3 * len(component))
@@ -96,9 +115,37 @@ class Coupled:
             self.begin, self.couplings, self.own.shape[1]
         )
 
+    def add(
+        self, cloud: int, information: Float[Array, "P P"], gradient: Float[Array, " P"]
+    ) -> None:
+        """Add a prior on one cloud's twist, in place."""
+        self.own[cloud] += information
+        self.gradient[cloud] += gradient
+
+    def solve(
+        self,
+        right: Float[Array, "M P"],
+        extra: Float[Array, "M P"],
+        allowed: Bool[Array, "M P"],
+        gauge_free: bool,
+    ) -> Float[Array, "M P"]:
+        """H^-1 right with `extra` on the diagonal, of the entries that are allowed to move."""
+        free = allowed & self.constrained
+        for damping in (DAMPING, *HEAVIER_DAMPING):
+            found = self.factored(extra, free, damping=damping, gauge_free=gauge_free).solved(right)
+            if (np.abs(found) < NOT_FINITE).all():  # false for NaN
+                return found
+        return np.zeros_like(right)
+
+    def covariances(self, allowed: Bool[Array, "M P"], gauge_free: bool) -> Float[Array, "M P P"]:
+        """The blocks of H^-1 on the diagonal, less the common motion where that is free."""
+        least = np.full(self.gradient.shape, LEAST_INFORMATION)
+        factored = self.factored(least, allowed, damping=DAMPING, gauge_free=gauge_free)
+        return factored.blocks()
+
     @property
-    def held(self) -> Bool[Array, "M P"]:
-        """Which clouds anything holds at all: not those whose points are all outliers."""
+    def constrained(self) -> Bool[Array, "M P"]:
+        """Which clouds anything constrains at all: not those whose points are all outliers."""
         own = np.diagonal(self.own, axis1=1, axis2=2)
         return np.asarray(own > WEAKEST * own.mean())
 
@@ -110,9 +157,9 @@ class Coupled:
         damping: float,
         gauge_free: bool,
     ) -> "Factored":
-        """H with more on its diagonal, damped, and held against the motion that all clouds share
-        where that is free; of the entries that are free to move. The same numbers as
-        `joint.regular` puts into the dense system.
+        """H with `extra` on its diagonal, damped, of the entries that are free to move.
+
+        Where it is free, the motion that all clouds share gets a stiffness; as in the dense system.
         """
         M, P = self.gradient.shape
         diagonal = self.diagonal + extra
@@ -231,7 +278,7 @@ def _inverse_roots(B: Float[Array, "M P P"], free: Bool[Array, "M P"]) -> Float[
     B[:, range(P), range(P)] += ~free
     unit = 1 / np.sqrt(np.diagonal(B, axis1=1, axis2=2))
     even = unit[:, :, None] * B * unit[:, None, :]
-    # where rounding has left no hold in some direction
+    # where rounding has left a direction unconstrained
     lift = np.maximum(2 * P * DIGITS - np.linalg.eigvalsh(even)[:, 0], 0)
     even[:, range(P), range(P)] += lift[:, None]
     F = unit[:, :, None] * np.swapaxes(np.linalg.inv(np.linalg.cholesky(even)), 1, 2)

@@ -14,9 +14,10 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.em import seeding
 from coframe.em.estep import Cloud, Components, Sweep
-from coframe.em.joint import DAMPING, LEAST_TANGENT, SLIDE
+from coframe.em.joint import DAMPING
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL
 from coframe.geometry import levers
 from coframe.types import Array
 
@@ -51,7 +52,7 @@ class Pyramid:
         """`reaches`: standard deviations that are added to the components, far to near [unit]."""
         values, axes = np.linalg.eigh(mixture.covariances)
         # points slide along flat components
-        soft = np.clip(SLIDE * values[:, :1] / values, LEAST_TANGENT, 1)
+        soft = np.clip(MODEL.slide * values[:, :1] / values, MODEL.min_tangent, 1)
         soft[:, 0] = 1
         levels = []
         for reach in reaches:

@@ -1,46 +1,70 @@
 # SPDX-License-Identifier: MIT
 """The EM loop: when to go on, when to stop, what to remember.
 
-The equations are in `estep`, `mstep` and `joint`.
+The equations are in `estep` (posteriors as moments), `joint` (poses) and `mstep` (mixture).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from coframe import geometry
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.types import Array
 
-FALL = 1e-9  # per point: a likelihood that falls by less than this has only been rounded
-BOLDEST = 5.0  # over-relaxation of a pose step, at most
+# [guard] Nats per point: a likelihood that falls by less than this has only been rounded.
+ROUNDING = 1e-9
 
 
-class Status(Enum):
-    """How a run ended, with a sentence for the user."""
+class Status(StrEnum):
+    """How a run ended; `sentence` says it to the user."""
 
-    CONVERGED = "poses and likelihood have settled"
-    ITERATION_LIMIT = (
-        "stopped at the iteration limit before settling; allow more iterations, or start nearer"
-    )
-    STOPPED = "stopped on request"
+    CONVERGED = "converged"
+    ITERATION_LIMIT = "iteration_limit"
+    STOPPED = "stopped"
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what to do about it."""
+        return {
+            Status.CONVERGED: "poses and likelihood have settled",
+            Status.ITERATION_LIMIT: (
+                "stopped at the iteration limit before settling; give better start poses, or allow"
+                " more iterations (Options.iterations)"
+            ),
+            Status.STOPPED: "stopped on request",
+        }[self]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Iteration:
-    """One turn of the loop: the state it started from, and how far it moved."""
+    """One turn of the loop: the state it started from, and how far it moved.
+
+    Attributes
+    ----------
+    number : int
+        From 0 on.
+    log_likelihood : float
+        Of its points under what this iteration started from, natural logarithm; NaN where there is
+        no mixture.
+    step : float
+        Largest pose change of this iteration, as a share of the scene's radius.
+    poses : (M, D+1, D+1) array
+        The poses that this iteration ended with.
+    points : float
+        Number of points that it saw, weighted: those of a level, which may be some of all.
+    """
 
     number: int
-    # of its points under what this iteration started from, natural log; NaN where there is no
-    # mixture
     log_likelihood: float
-    step: float  # largest pose change of this iteration, as a share of the scene's radius
-    poses: Float[Array, "M D1 D1"]  # that this iteration ended with
-    points: float  # that it saw, weighted: those of a level, which may be some of all
+    step: float
+    poses: Float[Array, "M D1 D1"]
+    points: float
 
 
 @dataclass(frozen=True)
@@ -53,7 +77,8 @@ class Fit:
     log_likelihood: Float[Array, " M"]  # of every cloud, from the same E-step
     history: tuple[Iteration, ...]
     status: Status
-    # points that a point of each cloud stands for: less than one where they share their noise
+    # How many independent points a point of each cloud stands for: less than one where neighbours
+    # share their noise.
     independent: Float[Array, " M"]
 
 
@@ -64,23 +89,55 @@ class State:
     poses: Float[Array, "M D1 D1"]
     mixture: Mixture
     stride: float  # of the next step
-    turns: int = 0  # iterations behind it, steps that were taken back included
-    calm: int = 0  # the last of them, in a row, that changed little
-    best: float = -np.inf  # penalised log-likelihood, the highest so far
+    turns: int = 0  # iterations so far, rejected steps included
+    settled: int = 0  # iterations in a row that changed little
+    best: float = -np.inf  # highest penalised log-likelihood so far
     twist: Float[Array, "M P"] | None = None  # the last step
-    # where it came from, while it may be taken back
+    # Where the last step came from, while it may still be rejected.
     before: tuple[Float[Array, "M D1 D1"], Mixture] | None = None
     history: tuple[Iteration, ...] = ()
     status: Status | None = None  # how the loop ended, once it has
 
 
-# An E-step over all clouds: poses and mixture -> the moments of every cloud, and its
-# log-likelihood.
+# E-step over all clouds: poses and mixture -> moments and log-likelihood of every cloud.
 Expectation = Callable[[Array, Mixture], tuple[Moments, Array]]
-# An M-step: moments, poses, mixture and a stride -> new poses and a new mixture. Stride 0 asks for
-# a plain EM step, under which the likelihood cannot fall; a stride of 1 or more allows any step
-# that usually helps, that many times as long.
-Maximization = Callable[[Moments, Array, Mixture, float], tuple[Array, Mixture]]
+# Pose step: moments, poses, mixture and a stride -> new poses, and the motions that lead to them
+# (None: nothing moves). Stride 0 asks for an exact M-step, under which the likelihood cannot fall;
+# stride s >= 1 for an accelerated step, over-relaxed by s.
+PoseStep = Callable[[Moments, Array, Mixture, float], tuple[Array, Array | None]]
+# Mixture step: moments before the pose step, its motions, the old mixture -> the new mixture.
+MixtureStep = Callable[[Moments, Array | None, Mixture], Mixture]
+
+
+def no_penalty(poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
+    """The logarithm of priors where there are none."""
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What an iteration consists of."""
+
+    expect: Expectation
+    move: PoseStep
+    update: MixtureStep
+    penalty: Callable[[Array, Mixture], float] = no_penalty  # logarithm of the priors
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When the loop ends.
+
+    It stops when no point at distance `radius` from the scene's centre moves by more than
+    tolerance * radius relative to the others in an iteration, and the log-likelihood per point
+    gains less than `gain`, several times in a row; so neither units nor the number of points
+    matter. Tolerance 0 runs all iterations.
+    """
+
+    radius: float  # distance of the outer points from the centre: turns angles into lengths
+    iterations: int
+    tolerance: float = 0.0  # share of the radius
+    gain: float | None = None  # nats per point; None: `tolerance`
 
 
 def carry_on(iteration: Iteration) -> bool:
@@ -88,109 +145,94 @@ def carry_on(iteration: Iteration) -> bool:
     return False
 
 
+def stay(
+    moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
+) -> tuple[Float[Array, "M D1 D1"], None]:
+    """A pose step that moves nothing, for burn-in."""
+    return poses, None
+
+
 def batch(
-    expect: Expectation,
-    maximize: Maximization,
+    steps: Steps,
     poses: Float[Array, "M D1 D1"],
     mixture: Mixture,
+    stopping: Stopping,
     *,
-    radius: float,
-    iterations: int,
-    tolerance: float = 0.0,
-    gain: float | None = None,
-    bold: bool = False,
-    penalty: Callable[[Array, Mixture], float] = lambda poses, mixture: 0.0,
+    accelerated: bool = False,
     history: tuple[Iteration, ...] = (),
     on_iteration: Callable[[Iteration], bool | None] = carry_on,
     state: State | None = None,
     on_state: Callable[[State], object] = lambda state: None,
+    recipe: LoopRecipe = LOOP,
 ) -> Fit:
     """Alternate E-step and M-step from the given poses and mixture. Algorithm 1.
 
-    `radius` is the distance of the outer points from the scene's centre; it turns angles into
-    lengths. The loop stops when no point of that distance moves by more than tolerance * radius
-    relative to the others in an iteration and the log-likelihood per point gains less than `gain`
-    (default: `tolerance`), both twice in a row, so that neither units nor the number of points
-    matter; tolerance 0 runs all iterations. A `bold` run lengthens steps that keep their direction;
-    one that lowers the likelihood (with `penalty`, the logarithm of the priors) is taken back, and
-    a plain EM step takes its place. `history` is that of an earlier phase, which this one
-    continues. `on_iteration` may return True to stop. `on_state` is told where the loop stands
-    after each turn; given such a `state`, the loop goes on from there to the same result.
+    An `accelerated` run lengthens steps that keep their direction; one that lowers the likelihood
+    (with the penalty) is rejected, and an exact M-step takes its place. `history` is that of an
+    earlier phase, which this one continues. `on_iteration` may return True to stop. `on_state` is
+    called with where the loop stands after each turn; given such a `state`, the loop goes on from
+    there to the same result.
     """
-    now = State(poses, mixture, float(bold), history=history) if state is None else state
+    now = State(poses, mixture, float(accelerated), history=history) if state is None else state
     past: Moments | None = None  # those of `now.before`, where they are at hand
-    while now.status is None and now.turns < iterations:
-        moments, log_likelihood = expect(now.poses, now.mixture)
-        value, points = (
-            float(log_likelihood.sum()) + penalty(now.poses, now.mixture),
-            float(moments.points.sum()),
-        )
-        if now.before and value < now.best - FALL * points:
+    while now.status is None and now.turns < stopping.iterations:
+        moments, log_likelihood = steps.expect(now.poses, now.mixture)
+        value = float(log_likelihood.sum()) + steps.penalty(now.poses, now.mixture)
+        points = float(moments.points.sum())
+        if now.before and value < now.best - ROUNDING * points:
             poses, mixture = now.before
-            # not even a plain step helps: what is not in Q (a floor, say) stands against it
             if now.stride == 0:
+                # Not even an exact step helps: what is not in Q (a floor, say) stands against it.
                 now = replace(now, poses=poses, mixture=mixture, status=Status.CONVERGED)
                 break
-            past = expect(poses, mixture)[0] if past is None else past
-            poses, mixture = maximize(past, poses, mixture, 0.0)
+            past = steps.expect(poses, mixture)[0] if past is None else past
+            poses, motions = steps.move(past, poses, mixture, 0.0)
+            mixture = steps.update(past, motions, mixture)
             now = replace(now, poses=poses, mixture=mixture, stride=0.0, turns=now.turns + 1)
             on_state(now)
             continue
         past, before = moments, (now.poses, now.mixture)
-        stride = max(now.stride, float(bold))
-        poses, mixture = maximize(moments, now.poses, now.mixture, stride)
+        stride = max(now.stride, float(accelerated))
+        poses, motions = steps.move(moments, now.poses, now.mixture, stride)
+        mixture = steps.update(moments, motions, now.mixture)
         twist = relative_twists(now.poses, poses, mixture)
-        step = Iteration(
-            len(now.history),
-            float(log_likelihood.sum()),
-            largest_step(twist, radius),
-            poses,
-            points,
-        )
-        settled = (
-            step.step < tolerance
-            and value - now.best < (tolerance if gain is None else gain) * points
-        )
-        calm = now.calm + 1 if settled else 0
+        moved = largest_step(twist, stopping.radius)
+        step = Iteration(len(now.history), float(log_likelihood.sum()), moved, poses, points)
+        gain = stopping.tolerance if stopping.gain is None else stopping.gain
+        little = moved < stopping.tolerance and value - now.best < gain * points
+        settled = now.settled + 1 if little else 0
+        stopped = on_iteration(step)
+        converged = settled == recipe.settled_iterations
         now = State(
             poses,
             mixture,
-            _next_stride(stride, now.twist, twist) if bold else stride,
+            _next_stride(stride, now.twist, twist, recipe) if accelerated else stride,
             now.turns + 1,
-            calm,
+            settled,
             value,
             twist,
-            before if bold else None,
+            before if accelerated else None,
             (*now.history, step),
-            Status.STOPPED if on_iteration(step) else Status.CONVERGED if calm == 2 else None,
+            Status.STOPPED if stopped else Status.CONVERGED if converged else None,
         )
         on_state(now)
     now = replace(now, status=now.status or Status.ITERATION_LIMIT)
     on_state(now)
-    moments, log_likelihood = expect(now.poses, now.mixture)
-    # the last step was too bold
-    if now.before and float(log_likelihood.sum()) + penalty(now.poses, now.mixture) < now.best:
+    moments, log_likelihood = steps.expect(now.poses, now.mixture)
+    value = float(log_likelihood.sum()) + steps.penalty(now.poses, now.mixture)
+    if now.before and value < now.best:  # the last step was too long
         now = replace(now, poses=now.before[0], mixture=now.before[1])
-        moments, log_likelihood = expect(now.poses, now.mixture)
+        moments, log_likelihood = steps.expect(now.poses, now.mixture)
     assert now.status is not None
-    return Fit(
-        now.poses,
-        now.mixture,
-        moments,
-        log_likelihood,
-        now.history,
-        now.status,
-        np.ones(len(now.poses)),
-    )
+    ones = np.ones(len(now.poses))
+    return Fit(now.poses, now.mixture, moments, log_likelihood, now.history, now.status, ones)
 
 
 def relative_twists(
     old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture
 ) -> Float[Array, "M P"]:
-    """How the clouds turned and shifted about the scene's centre, less the motion that they all
-    share, which means nothing.
-    """
-    centre = np.average(mixture.means, axis=0, weights=mixture.weights)
+    """How the clouds turned and shifted about the scene's centre, less their common motion."""
+    centre = mixture.centre
     motion = new @ geometry.inverse(old)
     turn = geometry.log_rotation(geometry.rotation(motion))
     shift = geometry.rotation(motion) @ centre + geometry.translation(motion) - centre
@@ -199,24 +241,42 @@ def relative_twists(
 
 
 def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
-    """The longest way of a point at distance `radius` from the centre, as a share of the radius."""
+    """The longest path of a point at distance `radius` from the centre, as a share of the radius."""
     D = 2 if twists.shape[1] == 3 else 3
-    return float(
-        (
-            np.linalg.norm(twists[:, :-D], axis=1) + np.linalg.norm(twists[:, -D:], axis=1) / radius
-        ).max()
-    )
+    turns = np.linalg.norm(twists[:, :-D], axis=1)
+    shifts = np.linalg.norm(twists[:, -D:], axis=1)
+    return float((turns + shifts / radius).max())
 
 
 def _next_stride(
-    stride: float, last: Float[Array, "M P"] | None, twists: Float[Array, "M P"]
+    stride: float,
+    last: Float[Array, "M P"] | None,
+    twists: Float[Array, "M P"],
+    recipe: LoopRecipe,
 ) -> float:
     """Longer while the steps keep their direction, shorter when they turn."""
     if last is None:
         return stride
-    agreement = (last * twists).sum() / max(
-        np.linalg.norm(last) * np.linalg.norm(twists), np.finfo(float).tiny
+    lengths = np.linalg.norm(last) * np.linalg.norm(twists)
+    agreement = (last * twists).sum() / max(lengths, np.finfo(float).tiny)
+    if agreement > recipe.lengthen_above:
+        return min(recipe.lengthen_by * stride, recipe.max_stride)
+    return max(1.0, recipe.shorten_by * stride) if agreement < recipe.shorten_below else stride
+
+
+def history_to_arrays(history: Sequence[Iteration]) -> dict[str, Shaped[Array, "..."]]:
+    """Iterations as named arrays, for files."""
+    numbers = [[step.number, step.log_likelihood, step.step, step.points] for step in history]
+    return {
+        "history": np.array(numbers).reshape(-1, 4),
+        "history_poses": np.array([step.poses for step in history]),
+    }
+
+
+def history_from_arrays(arrays: Mapping[str, Shaped[Array, "..."]]) -> tuple[Iteration, ...]:
+    """The inverse of `history_to_arrays`."""
+    rows = zip(arrays["history"].tolist(), arrays["history_poses"], strict=True)
+    return tuple(
+        Iteration(int(number), log_likelihood, step, poses, points)
+        for (number, log_likelihood, step, points), poses in rows
     )
-    if agreement > 0.8:
-        return min(1.4 * stride, BOLDEST)
-    return max(1.0, 0.5 * stride) if agreement < 0.3 else stride

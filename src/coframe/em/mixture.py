@@ -1,30 +1,43 @@
 # SPDX-License-Identifier: MIT
 """The central Gaussian mixture from which every point of every cloud is drawn. Eq. (1)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Shaped
 
 from coframe.types import Array
 
+FIELDS = ("means", "covariances", "weights", "outlier_density", "visibility")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
     """K Gaussians and a uniform class in the common frame.
 
-    The weights p_k are those of the inlier classes: sum_k p_k = 1 / (1 + gamma). `outlier_density`
-    is the whole uniform term of eq. (1), p_{K+1} U(h), in points per unit volume; zero means that
-    there is no outlier class. With `visibility`, cloud j has priors p_jk of its own, which say what
-    it sees of the model; the weights are then their average.
+    Attributes
+    ----------
+    means : (K, D) array
+        mu_k.
+    covariances : (K, D, D) array
+        Sigma_k.
+    weights : (K,) array
+        p_k of the inlier classes: sum_k p_k = 1 / (1 + gamma).
+    outlier_density : float
+        The whole uniform term of eq. (1), p_{K+1} U(h), in points per unit volume; zero means that
+        there is no outlier class.
+    visibility : (M, K) array or None
+        p_jk, priors of each cloud of its own, which say what it sees of the model; the weights are
+        then their average.
     """
 
     means: Float[Array, "K D"]
     covariances: Float[Array, "K D D"]
     weights: Float[Array, " K"]
     outlier_density: float
-    visibility: Float[Array, "M K"] | None = None  # p_jk
+    visibility: Float[Array, "M K"] | None = None
 
     @classmethod
     def spheres(
@@ -46,6 +59,11 @@ class Mixture:
     def __len__(self) -> int:
         """K, the number of Gaussians."""
         return len(self.means)
+
+    @property
+    def centre(self) -> Float[Array, " D"]:
+        """The weighted mean of the means: the centre of the scene."""
+        return np.average(self.means, axis=0, weights=self.weights)
 
     @cached_property
     def variances(self) -> Float[Array, " K"]:
@@ -70,3 +88,52 @@ class Mixture:
             np.diagonal(np.linalg.cholesky(self.covariances), axis1=1, axis2=2)
         ).sum(1)
         return -half_log_det - self.dimension / 2 * np.log(2 * np.pi)
+
+    def __repr__(self) -> str:
+        kind = "spheres" if self.spherical else "ellipsoids"
+        return f"Mixture of {len(self)} {kind} in {self.dimension}-D"
+
+    def joined(self, other: "Mixture") -> "Mixture":
+        """The components of both, with the priors of one cloud."""
+        weights = np.concatenate([self.weights, other.weights])
+        weights = weights * (self.weights.sum() / weights.sum())
+        return Mixture(
+            np.concatenate([self.means, other.means]),
+            np.concatenate([self.covariances, other.covariances]),
+            weights,
+            self.outlier_density,
+            weights[None],
+        )
+
+    def kept(self, keep: Bool[Array, " K"]) -> "Mixture":
+        """Some of the components, with the priors of one cloud."""
+        weights = self.weights[keep] * (self.weights.sum() / self.weights[keep].sum())
+        return Mixture(
+            self.means[keep],
+            self.covariances[keep],
+            weights,
+            self.outlier_density,
+            weights[None],
+        )
+
+    def to_arrays(self, prefix: str = "") -> dict[str, Shaped[Array, "..."]]:
+        """The mixture as named arrays, for files."""
+        visibility = np.empty((0, 0)) if self.visibility is None else self.visibility
+        values = (
+            self.means,
+            self.covariances,
+            self.weights,
+            np.array(self.outlier_density),
+            visibility,
+        )
+        return {prefix + name: value for name, value in zip(FIELDS, values, strict=True)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Shaped[Array, "..."]], prefix: str = "") -> "Mixture":
+        """The inverse of `to_arrays`."""
+        means, covariances, weights, density, visibility = (
+            arrays[prefix + name] for name in FIELDS
+        )
+        return cls(
+            means, covariances, weights, float(density), visibility if visibility.size else None
+        )

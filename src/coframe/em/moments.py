@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.em import joint_kernels
+from coframe.em.mixture import Mixture
 from coframe.types import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Moments:
     """Posterior-weighted sums over points x in the common frame, one set of sums per component (and
     per cloud, if stacked).
@@ -38,6 +38,22 @@ class Moments:
     def outlier_mass(self) -> Float[Array, "*B"]:
         """sum_i alpha_{i,K+1}: how many points the uniform class explains."""
         return np.asarray(self.points - self.mass.sum(-1))
+
+    def __repr__(self) -> str:
+        clouds = f"{len(self.mass)} clouds, " if self.mass.ndim > 1 else ""
+        return f"Moments of {clouds}{self.mass.shape[-1]} components"
+
+    @classmethod
+    def implied_by(
+        cls, mixture: Mixture, mass: Float[Array, " K"], pseudo_points: float
+    ) -> "Moments":
+        """The moments that a mixture stands for when its components have seen so many points.
+
+        They count as no points of EM.
+        """
+        mass = mass + pseudo_points
+        second = mass[:, None, None] * mixture.covariances
+        return cls(mixture.means, mass, np.zeros_like(mixture.means), second, np.zeros(()))
 
     def __add__(self, other: "Moments") -> "Moments":
         """The moments of both groups of points together."""
@@ -139,12 +155,12 @@ class Moments:
 
     def moved_and_pooled(self, poses: Float[Array, "M D1 D1"]) -> "Moments":
         """`moved(poses).pooled()` of full moments, without the stack in between."""
+        from coframe.em import joint_kernels  # compiled: not for those who only read a result
+
         K, D = self.about.shape
         mass, first, second = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
-        R, t = (
-            np.ascontiguousarray(geometry.rotation(poses)),
-            np.ascontiguousarray(geometry.translation(poses)),
-        )
+        R = np.ascontiguousarray(geometry.rotation(poses))
+        t = np.ascontiguousarray(geometry.translation(poses))
         joint_kernels.pool_moved(
             self.about, self.mass, self.first, self.second, R, t, mass, first, second
         )
@@ -166,3 +182,37 @@ class Moments:
         else:
             second = second + (2 * first * offset + step * offset).sum(-1)
         return Moments(about, self.mass, first + step, second, self.points)
+
+    def stacked(self) -> "Moments":
+        """A stack of one cloud."""
+        return Moments(
+            self.about, self.mass[None], self.first[None], self.second[None], self.points[None]
+        )
+
+    def with_components(
+        self,
+        means: Float[Array, "G D"],
+        covariances: Float[Array, "G D D"] | None = None,
+        mass: float = 0.0,
+    ) -> "Moments":
+        """Full moments with G more components that have seen `mass` points each."""
+        G, D = means.shape
+        lead = self.mass.shape[:-1]
+        second = np.zeros((*lead, G, D, D)) if covariances is None else mass * covariances
+        return Moments(
+            np.concatenate([self.about, means]),
+            np.concatenate([self.mass, np.full((*lead, G), mass)], -1),
+            np.concatenate([self.first, np.zeros((*lead, G, D))], -2),
+            np.concatenate([self.second, second], -3),
+            self.points,
+        )
+
+    def kept(self, keep: Bool[Array, " K"]) -> "Moments":
+        """Full moments of some of the components."""
+        return Moments(
+            self.about[keep],
+            self.mass[..., keep],
+            self.first[..., keep, :],
+            self.second[..., keep, :, :],
+            self.points,
+        )

@@ -5,12 +5,16 @@ seen here.
 `moments` are stacked, one set of sums per cloud, in the common frame (see `Moments`).
 """
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL, ModelRecipe
+from coframe.em.seeding import cloud_priors, round_covariances
 from coframe.types import Array
 
 # points: with less posterior mass than this a component, or a cloud, stays as it is
@@ -73,3 +77,31 @@ def priors(moments: Moments, gamma: float) -> Float[Array, " K"]:
     """p_k = A_k / eta with eta = (gamma + 1)(N - outlier mass). Eqs. (18) and (19)."""
     mass = moments.pooled().mass
     return mass / ((gamma + 1) * max(float(mass.sum()), STARVED))
+
+
+@dataclass(frozen=True)
+class MixtureStep:
+    """The mixture step of `register`, see `loop.MixtureStep`: ellipsoids and each cloud's priors."""
+
+    floor: float  # variance added to every component
+    spheres: bool = False  # spheres, with priors common to all clouds
+    recipe: ModelRecipe = MODEL
+
+    def __call__(
+        self, moments: Moments, motions: Float[Array, "M D1 D1"] | None, mixture: Mixture
+    ) -> Mixture:
+        """Means, covariances and priors of the moments after the motions."""
+        pooled = moments.pooled() if motions is None else moments.moved_and_pooled(motions)
+        new = means(pooled)
+        shapes = covariances(pooled, new, 0.0, mixture.covariances)
+        roundness = np.inf if self.spheres else self.recipe.roundness
+        shapes = round_covariances(shapes, roundness, pooled.mass)
+        visibility = cloud_priors(moments.mass, common=self.spheres, recipe=self.recipe)
+        shapes = shapes + self.floor * np.eye(len(new[0]))
+        return replace(
+            mixture,
+            means=new,
+            covariances=shapes,
+            weights=visibility.mean(0),
+            visibility=visibility,
+        )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The door: clouds are checked here once, then centred and scaled.
+"""Validation of user input: clouds, poses, weights, fixed clouds, priors.
 
-Everything behind it assumes good input.
+Whatever is wrong is one sentence that names it, says what was expected and what was found.
+Everything behind these checks assumes good input.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +21,20 @@ from coframe.input.options import PosePrior
 from coframe.input.source import stray
 from coframe.types import Array
 
-SCALE_RATIO = 1e6  # clouds whose extents differ by more than this cannot be parts of one scene
-SAME_UNIT = 50.0  # and by more than this perhaps, but centimetres among metres are as likely
-FLAT = 1e-9  # of the extent: points closer than this to a line are collinear
+# [limit] Clouds whose extents differ by a larger factor are refused.
+SCALE_RATIO = 1e6
+# [limit] Ratio of extents above which a failed cloud gets a "check the units" warning.
+SAME_UNIT = 50.0
+# [guard] Share of the extent: points closer than this to a line are collinear.
+FLAT = 1e-9
+# [limit] Share of the largest weight: less is no weight.
+LEAST_WEIGHT = 1e-12
+# [limit] Extents of the largest cloud: points farther from their cloud's median count as nothing.
+STRAY = 1000.0
+# [limit] Extents: the rounding of the square of a longer distance exceeds the smallest variance.
+FAR = 1e4
+# [limit] How far a rotation matrix may be from one.
+RIGID = 1e-3
 
 
 def as_clouds(
@@ -97,13 +109,13 @@ def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
             f"{name}: expected an extent of at least {least}, found {extent:.3g}; choose another"
             " unit"
         )
-    spread = np.linalg.svd(_sample(points - points.mean(0)), compute_uv=False)
+    spread = np.linalg.svd(_triangular_factor(points - points.mean(0)), compute_uv=False)
     if D == 3 and spread[1] <= max(FLAT * spread[0], rounding):
         raise InputError(f"{name}: expected points that span a surface, found all {N} on one line")
     return points
 
 
-def _sample(points: Float[Array, "N D"]) -> Float[Array, "S D"]:
+def _triangular_factor(points: Float[Array, "N D"]) -> Float[Array, "S D"]:
     """The triangular factor of the points: the same singular values, at most D rows."""
     return np.asarray(np.linalg.qr(points, mode="r"))
 
@@ -142,19 +154,6 @@ def unit_doubt(extents: Sequence[float], names: Sequence[str]) -> str | None:
         if ratio > SAME_UNIT
         else None
     )
-
-
-LEAST_WEIGHT = 1e-12  # of the largest: less is no weight
-
-
-# extents of the largest cloud: points further from the median of their cloud count as nothing
-STRAY = 1000.0
-
-
-FAR = 1e4  # extents: the rounding of the square of a longer way is more than the smallest variance
-
-
-RIGID = 1e-3  # how far a rotation matrix may be from one
 
 
 def numbers(name: str, value: Any) -> Float[Array, "..."]:
@@ -201,10 +200,8 @@ def as_poses(
     )
 
 
-def near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
-    """Start poses in internal coordinates, where no cloud lies so far away that nothing of its
-    shape is left after rounding.
-    """
+def check_near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
+    """Start poses in internal coordinates, none so far away that its shape is lost to rounding."""
     distance = np.linalg.norm(geometry.translation(poses), axis=1)
     if not distance.max() <= FAR:
         j = int(distance.argmax())
@@ -226,7 +223,7 @@ def as_weights(
         ones = [np.ones(len(cloud)) for cloud in clouds]
         return [
             None if found is one else found
-            for found, one in zip(_of_near(ones, clouds), ones, strict=True)
+            for found, one in zip(_without_strays(ones, clouds), ones, strict=True)
         ]
     given = (
         list(value)
@@ -259,17 +256,15 @@ def as_weights(
                 f"weights of cloud {j}: expected more than {cloud.shape[1]} above {least}, found"
                 f" {(array > 0).sum()}"
             )
-    checked = _of_near(checked, clouds)
+    checked = _without_strays(checked, clouds)
     mean = np.concatenate([array[array > 0] for array in checked]).mean()
     return [array / mean for array in checked]
 
 
-def _of_near(
+def _without_strays(
     weights: list[Float[Array, " _"]], clouds: Sequence[Float[Array, "_ D"]]
 ) -> list[Float[Array, " _"]]:
-    """Without weight where a point lies so far from all others that its square would drown theirs:
-    a glitch of the sensor.
-    """
+    """Without weight where a point lies so far away that its square would drown the others'."""
     reach = STRAY * max(map(extent, clouds))
     found = []
     for weight, cloud in zip(weights, clouds, strict=True):
@@ -308,16 +303,23 @@ def as_priors(value: Any, frames: Normalisation, origin: Float[Array, " D"]) -> 
 
 
 def _internal(prior: PosePrior, frames: Normalisation, origin: Float[Array, " D"]) -> Prior:
-    """A prior in internal coordinates, where the cloud's own origin lies at -centre / scale."""
+    """A prior in internal coordinates, whose origin is the cloud's median."""
     D = len(origin)
     pose = as_poses(numbers("priors", prior.pose)[None], 1, D, name="priors")
     units = np.ones(geometry.degrees_of_freedom(D))
     units[-D:] = frames.scale
+    centre = frames.centres[prior.cloud]
+    point = np.zeros(D)
+    if prior.about is not None:
+        about = numbers("priors", prior.about)
+        if about.shape != (D,) or not (np.abs(about) <= LARGEST_NUMBER).all():  # false for NaN
+            raise InputError(f"priors: expected a point of {D} coordinates in about, found {about}")
+        point = (about - centre) / frames.scale
     return Prior(
         prior.cloud,
         frames.only(prior.cloud).enter_poses(pose, origin)[0],
         _information(prior.covariance, D) * np.outer(units, units),
-        -frames.centres[prior.cloud] / frames.scale,
+        point,
     )
 
 

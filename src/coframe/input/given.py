@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""How clouds come in: arrays, files, files larger than memory, files that only the workers of a
-cluster read.
-"""
+"""How clouds come in: arrays, files, files larger than memory, files that only workers read."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from coframe.compute.cluster import Client, Remote, check_client, parted, submit_all
 from coframe.compute.places import Local, PerCloud
 from coframe.errors import InputError, optional
 from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_alike
 from coframe.input.normalise import Summary
-from coframe.input.options import Options
 from coframe.input.source import ROWS, InMemory, OnDisk, Source, without_strays
 from coframe.io import clouds as cloud_files
+from coframe.types import Array
 
-SAMPLE = 10_000  # points of a stored cloud that show whether it is a surface
+# [size] Points of a cloud on disk that show whether it is a surface.
+SAMPLE = 10_000
 
 
 @dataclass(frozen=True)
@@ -34,33 +34,47 @@ class Given:
     summaries: Sequence[Summary]
     names: Sequence[str]
     files: Sequence[Path] = ()
-    held: Sequence[InMemory] = ()  # the clouds themselves, where all their points are here
-    apart: bool = False  # whether merged points go to a file for each cloud
+    loaded: Sequence[InMemory] = ()  # the clouds themselves, where all their points are here
+    separate: bool = False  # whether merged points go to a file for each cloud
 
     @property
     def dimension(self) -> int:
         return len(self.summaries[0].median)
 
+    @property
+    def counts(self) -> list[int]:
+        """The points of each cloud that count."""
+        return [summary.count for summary in self.summaries]
+
+    @property
+    def sizes(self) -> list[int]:
+        """All points of each cloud."""
+        return [summary.size for summary in self.summaries]
+
 
 @contextmanager
-def opened(
+def open_clouds(
     clouds: Any,
     weights: Any,
     names: Sequence[str] | None,
     *,
-    options: Options,
+    threads: int | None,
     cluster: Client | None = None,
     memory: str | int | None = None,
     output: str | PathLike[str] | None = None,
+    on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
+    check_budget: Callable[[int], object] = lambda files: None,
+    keep_strays: bool = False,
 ) -> Iterator[Given]:
-    """The clouds, wherever they are to be; see `register` for what the arguments are."""
-    clouds = (
-        [clouds]
-        if isinstance(clouds, str | PathLike)
-        else clouds
-        if isinstance(clouds, np.ndarray)
-        else list(clouds)
-    )
+    """The clouds, checked, wherever they are to be; see `register` for what the arguments are.
+
+    check_budget: called with the number of files before they are read with a memory budget.
+    keep_strays: points far away from all others count, too.
+    """
+    if isinstance(clouds, str | PathLike):
+        clouds = [clouds]
+    elif not isinstance(clouds, np.ndarray):
+        clouds = list(clouds)
     paths = len(clouds) > 0 and all(isinstance(cloud, str | PathLike) for cloud in clouds)
     stay = paths and (cluster is not None or memory is not None)
     if cluster is not None:
@@ -79,64 +93,43 @@ def opened(
             "weights: expected clouds in memory, found clouds that stay in their files"
         )
     if memory is not None:
-        with stored(
-            clouds, names, threads=options.threads, folder=None if output is None else Path(output)
-        ) as given:
+        check_budget(len(cloud_files.expand(clouds)))
+        folder = None if output is None else Path(output)
+        with on_disk(clouds, names, threads=threads, folder=folder) as given:
             yield given
     elif stay and cluster is not None:
         yield on_workers(clouds, names, cluster=cluster)
     elif paths:
-        yield files(clouds, weights, names, threads=options.threads)
+        scans, files = cloud_files.open_all(clouds, on_file=on_file)
+        points = as_clouds([scan.points for scan in scans], names=[str(file) for file in files])
+        names = [scan.name for scan in scans] if names is None else names
+        columns = [scan.numeric_attributes() for scan in scans]
+        yield _loaded(points, columns, names, weights, files, threads, None, keep_strays)
     else:
-        yield arrays(clouds, weights, names, threads=options.threads, cluster=cluster)
+        points = as_clouds(clouds, names=names)
+        names = [f"cloud {j}" for j in range(len(points))] if names is None else names
+        none: list[dict[str, Any]] = [{} for _ in points]
+        yield _loaded(points, none, names, weights, (), threads, cluster, keep_strays)
 
 
-def arrays(
-    clouds: Any,
-    weights: Any,
-    names: Sequence[str] | None,
-    *,
-    threads: int | None,
-    cluster: Client | None = None,
-) -> Given:
-    """Clouds in memory."""
-    checked = as_clouds(clouds, names=names)
-    held = list(map(InMemory, checked, as_weights(weights, checked)))
-    return _held(
-        held, [f"cloud {j}" for j in range(len(held))] if names is None else names, threads, cluster
-    )
-
-
-def files(
-    paths: Sequence[Any], weights: Any, names: Sequence[str] | None, *, threads: int | None
-) -> Given:
-    """Clouds of files, read into memory."""
-    scans, found = cloud_files.open_all(paths)
-    names = [scan.name for scan in scans] if names is None else names
-    points = as_clouds([scan.points for scan in scans], names=names)
-    held = [
-        InMemory(*each)
-        for each in zip(
-            points,
-            as_weights(weights, points),
-            (scan.numeric_attributes() for scan in scans),
-            strict=True,
-        )
-    ]
-    given = _held(held, names, threads)
-    return Given(given.clouds, given.summaries, given.names, found, held)
-
-
-def _held(
-    held: Sequence[InMemory],
+def _loaded(
+    points: list[Float[Array, "_ D"]],
+    columns: Sequence[Mapping[str, Shaped[Array, " _"]]],
     names: Sequence[str],
+    weights: Any,
+    files: Sequence[Path],
     threads: int | None,
-    cluster: Client | None = None,
+    cluster: Client | None,
+    keep_strays: bool,
 ) -> Given:
-    place: PerCloud[Source] = (
-        Local(held, threads) if cluster is None else Remote.sent(_ready(cluster), held)
-    )
-    return Given(place, place.map(Summary.of), names, held=held)
+    """Clouds whose points are all in memory, here or sent to workers."""
+    plain = keep_strays and weights is None
+    each = [None] * len(points) if plain else as_weights(weights, points)
+    loaded = [InMemory(*row) for row in zip(points, each, columns, strict=True)]
+    items: PerCloud[Source] = Local(loaded, threads)
+    if cluster is not None:
+        items = Remote.sent(_ready(cluster), loaded)
+    return Given(items, items.map(Summary.of), names, files, loaded)
 
 
 def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Client) -> Given:
@@ -155,15 +148,16 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
         [str(file) for file in each],
     )
     clouds, summaries = _near(clouds, summaries)
-    return Given(clouds, summaries, titles if names is None else names, each, apart=True)
+    return Given(clouds, summaries, titles if names is None else names, each, separate=True)
 
 
 @contextmanager
-def stored(
+def on_disk(
     paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | None, folder: Path | None
 ) -> Iterator[Given]:
-    """Clouds of files that do not fit into memory: copied, in blocks, to a file that is quick to
-    read, and gone in the end.
+    """Clouds of files that do not fit into memory.
+
+    They are copied, in blocks, to files that are quick to read, and gone in the end.
     """
     found = cloud_files.expand(paths)
     if folder is not None:
@@ -176,21 +170,21 @@ def stored(
         clouds = [cloud for own in scans for _, cloud in own]
         for cloud, file in zip(clouds, each, strict=True):
             _check(cloud, str(file))
-        place: PerCloud[Source] = Local(clouds, threads)
-        summaries = place.map(Summary.of)
+        items: PerCloud[Source] = Local(clouds, threads)
+        summaries = items.map(Summary.of)
         check_alike(
             [cloud.shape[1] for cloud in clouds],
             [s.extent for s in summaries],
             [str(file) for file in each],
         )
-        place, summaries = _near(place, summaries)
-        yield Given(place, summaries, titles if names is None else names, each)
+        items, summaries = _near(items, summaries)
+        yield Given(items, summaries, titles if names is None else names, each)
 
 
 def _near(
     clouds: PerCloud[Source], summaries: list[Summary]
 ) -> tuple[PerCloud[Source], list[Summary]]:
-    """Clouds in which strays count as nothing, as `doors.as_weights` has it for clouds in memory."""
+    """Clouds in which strays count as nothing, as `as_weights` has it for clouds in memory."""
     reach = STRAY * max(summary.extent for summary in summaries)
     if not any(max((s.high - s.median).max(), (s.median - s.low).max()) > reach for s in summaries):
         return clouds, summaries

@@ -68,6 +68,10 @@ def _interpolated(a: Float[Array, " D"], b: Float[Array, " D"], share: float) ->
     return b - (b - a) * (1 - share) if share >= 0.5 else a + (b - a) * share
 
 
+# [format] Distance of the outer points from the scene's centre: the largest cloud has extent one.
+RADIUS = 0.5
+
+
 @dataclass(frozen=True)
 class Normalisation:
     """How the clouds were centred and scaled: u = (v - centre_j) / scale.

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rest of `register`'s door: start poses, weights, anchors, priors, options.
-
-One sentence for whatever is wrong.
-"""
+"""What users may choose: options, and what they know of poses beforehand."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,7 +14,8 @@ from coframe.types import Array
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
-WITHOUT_EFFECT = ("threads",)  # on the result
+# Options that do not change the result.
+WITHOUT_EFFECT = ("threads",)
 
 
 def check_whole(options: Any, least: Mapping[str, int]) -> None:
@@ -34,26 +32,38 @@ def check_whole(options: Any, least: Mapping[str, int]) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """The few things one may want to change.
+    """The few things one may want to change; left alone, each does well on scans of any size.
 
-    Left alone, each does well on scans of any size and unit.
+    Attributes
+    ----------
+    components : int
+        K of the last level, at most one for every 8 points.
+    points : int
+        Points per cloud that a level sees; where there are more, the repetitions of the last level
+        see others.
+    iterations : int
+        Iterations of a fit in the last level, at most; fits are repeated until the poses settle.
+    tolerance : float
+        Share of the scene's radius: poses that move less in an iteration have settled.
+    motion : str
+        How clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only).
+    start : str
+        "identity": the clouds lie in place, or where start poses put them; "match": they are
+        matched from their shapes; "auto": they are matched where their start is in doubt.
+    seed : int
+        Seed of the choice of points and components.
+    threads : int or None
+        None: all cores. The result does not depend on it.
     """
 
-    components: int = 1000  # K of the last level, at most one for every 8 points
-    # per cloud that a level sees; where there are more, the repetitions of the last level see
-    # others
+    components: int = 1000
     points: int = 3000
-    # of a fit in the last level, at most; fits are repeated until the poses have settled
     iterations: int = 20
-    # share of the scene's radius: poses that move less in an iteration have settled
     tolerance: float = 1e-4
-    # how clouds may move: "rigid", "translation", or "yaw" (turns about the common z axis only)
     motion: str = "rigid"
-    # "identity": clouds as they lie, or as poses say; "match": matched; "auto": looks first,
-    # matches in doubt
     start: str = "auto"
-    seed: int = 0  # of the choice of points and components
-    threads: int | None = None  # None: all cores; the result does not depend on it
+    seed: int = 0
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.motion not in MOTIONS:
@@ -74,16 +84,41 @@ class Options:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PosePrior:
-    """A soft belief about the pose of one cloud: from a turntable, a GNSS receiver, a tracked
-    scanner.
+    """A soft constraint on the pose of one cloud: from a turntable, GNSS, a tracked scanner.
 
-    `covariance` is that of (omega, tau): the cloud is turned by omega [rad] in the common frame,
-    and its own origin is moved by tau [unit]. Infinite variances, all other entries of their rows
-    and columns zero, say that nothing is known.
+    Attributes
+    ----------
+    cloud : int
+        Index of the cloud.
+    pose : (D+1, D+1) array
+        Its expected pose.
+    covariance : (P, P) array
+        Of (omega, tau): the cloud is turned by omega [rad] about the point `about` in the common
+        frame, and that point is shifted by tau [unit]. Infinite variances, all other entries of
+        their rows and columns zero, say that nothing is known.
+    about : (D,) array, optional
+        The point, in the cloud's own coordinates. Default: the cloud's median, as for
+        `Registration.pose_covariance`; zeros for a sensor that sits in its own origin.
+
+    Examples
+    --------
+    >>> prior = coframe.PosePrior(2, result.poses[2], result.pose_covariance[2])
+    >>> coframe.register(clouds, poses=start, priors=[prior])
     """
 
     cloud: int
     pose: Float[Array, "D1 D1"]
     covariance: Float[Array, "P P"]
+    about: Float[Array, " D"] | None = None
+
+
+def check_options(options: Any) -> None:
+    """Refuse what are no options."""
+    if not isinstance(options, Options):
+        kind = type(options).__name__
+        raise InputError(f"options: expected coframe.Options, found {kind}; pass Options(...)")
+
+
+DEFAULTS = Options()

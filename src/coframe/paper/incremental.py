@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""."""
+"""JRMPC-I: one cloud after the other, as published."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,18 +12,16 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.align.covariance import pose_covariance
 from coframe.align.verdict import verdicts
-from coframe.em import mstep
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.joint import Constraints
 from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import InputError
-from coframe.geometry import extent
 from coframe.input.checks import as_clouds, as_poses
 from coframe.input.normalise import Normalisation
 from coframe.paper import initial
-from coframe.paper.batch import SMALLEST_VARIANCE, batch
+from coframe.paper.batch import SMALLEST_VARIANCE, UpdateSpheres, batch, move
 from coframe.result.labels import outlier_probability
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
@@ -45,16 +43,35 @@ def integrate(
     name: str | None = None,
     threads: int | None = None,
 ) -> Registration:
-    """One more cloud in a registration of spheres, whose poses stay as they are (Algorithm 2).
+    """One more cloud in a registration of spheres, whose poses do not change (Algorithm 2).
 
     The past enters as its pooled moments, and each iteration adds those of the new cloud to them:
     means, variances and priors are exactly those of all points together, the posteriors of the old
     ones frozen. The paper's own update formulas differ from that by misprints (see docs/method.md).
 
-    pose: where to start; default: the pose of the last cloud. gamma, epsilon: as in `batch`, whose
-    result this continues. rejected: so many components are given up first, degenerate ones
-    (variance epsilon) before others chosen by `rng`, and start anew on points of the new cloud.
+    Parameters
+    ----------
+    result : Registration
+        As from `batch`.
+    cloud : (N, D) array
+    pose : (D+1, D+1) array, optional
+        Where to start; default: the pose of the last cloud.
+    gamma, epsilon, update_priors, threads
+        As in `batch`, whose result this continues.
+    iterations : int
+    rejected : int
+        Components that are given up first, degenerate ones (variance epsilon) before others chosen
+        by `rng`, and start anew on points of the new cloud.
+    rng : numpy.random.Generator, optional
+        Needed where components are rejected.
+    name : str, optional
 
+    Returns
+    -------
+    Registration
+
+    Examples
+    --------
     >>> result = coframe.paper.integrate(result, cloud, gamma=0.1)
     """
     name = f"cloud {len(result.clouds)}" if name is None else name
@@ -65,12 +82,13 @@ def integrate(
             " coframe.extend"
         )
     D = cloud.shape[1]
-    pose = (
-        result.poses[-1] if pose is None else as_poses(np.asarray(pose)[None], 1, D, name="pose")[0]
-    )
+    if pose is None:
+        pose = result.poses[-1]
+    else:
+        pose = as_poses(np.asarray(pose)[None], 1, D, name="pose")[0]
     gamma = 1 / len(result.mixture) if gamma is None else gamma
 
-    frames = Normalisation(np.median(cloud, axis=0)[None], extent(cloud))
+    frames = Normalisation(np.median(cloud, axis=0)[None], geometry.extent(cloud))
     origin = result.mixture.means.mean(0)
     mixture = frames.enter_mixture(result.mixture, origin)
     stack = frames.enter_moments(result.moments, origin)
@@ -80,38 +98,29 @@ def integrate(
     if rejected:
         if rng is None:
             raise InputError(
-                "rng: expected a random generator when components are rejected, found none"
+                "rng: expected a random generator when components are rejected, found none; pass"
+                " numpy.random.default_rng(0)"
             )
         seeds = geometry.transform(poses[0], inner.restored(inner.points))
-        mixture, stack = _rejected(mixture, stack, seeds, rejected, floor, rng)
+        mixture, stack = _reject(mixture, stack, seeds, rejected, floor, rng)
     past = stack.pooled()
     sweep = Sweep([inner], threads=threads)
+    update = UpdateSpheres(gamma, floor, update_priors)
     moments, _ = sweep.moments(poses, mixture, full=True)
+    new = moments[0]  # without iterations, what the old mixture says of the cloud
     for _ in range(iterations):
-        new_poses = mstep.poses(moments, poses, mixture)
-        moments = moments.moved(new_poses @ geometry.inverse(poses))
-        poses, both = new_poses, past + moments[0]
-        means = mstep.means(both)
-        variances = mstep.variances(both, means, floor, mixture.variances)
-        weights = mstep.priors(both, gamma) if update_priors else mixture.weights
-        mixture = Mixture.spheres(means, variances, weights, mixture.outlier_density)
-        last, (moments, _) = moments, sweep.moments(poses, mixture, full=True)
-    # the moments behind the mixture, or what the old mixture says of the cloud
-    new = last[0] if iterations else moments[0]
+        poses, motions = move(moments, poses, mixture, 0.0)
+        new = moments.moved(motions)[0]
+        mixture = update(past + new, None, mixture)
+        moments, _ = sweep.moments(poses, mixture, full=True)
     (assignment,) = sweep.assign(poses, mixture)
-    pair = Constraints(fixed=(0,))
-    two = replace(
-        past,
-        mass=past.mass[None],
-        first=past.first[None],
-        second=past.second[None],
-        points=past.points[None],
-    )
-    two_poses = np.concatenate([geometry.identity(1, D), poses])
-    covariance = pose_covariance(two.with_cloud(new), mixture, two_poses, pair)[1:]
+    both = np.concatenate([geometry.identity(1, D), poses])
+    stacked = past.stacked().with_cloud(new)
+    covariance = pose_covariance(stacked, mixture, both, Constraints(fixed=(0,)))[1:]
     leave = partial(frames.leave_moments, origin=origin)
     outer = frames.leave_mixture(mixture, origin)
     moments = leave(stack).with_cloud(leave(new)).recentred(outer.means)
+    probability = outlier_probability(assignment, mixture)
     return replace(
         result,
         clouds=(*result.clouds, cloud),
@@ -119,7 +128,7 @@ def integrate(
         poses=np.concatenate([result.poses, frames.leave_poses(poses, origin)]),
         mixture=outer,
         moments=moments,
-        outlier_probability=(*result.outlier_probability, outlier_probability(assignment, mixture)),
+        outlier_probability=(*result.outlier_probability, probability),
         labels=(*result.labels, assignment.label),
         verdicts=verdicts(moments, outer),
         pose_covariance=np.concatenate(
@@ -150,17 +159,39 @@ def incremental(
     update_priors: bool = False,
     threads: int | None = None,
 ) -> Registration:
-    """Joint registration of multiple point clouds, incremental version (JRMPC-I), as in the paper's
-    multi-view experiments.
+    """Joint registration of multiple point clouds, incremental version (JRMPC-I).
 
-    The first two clouds are registered by `batch` (first_iterations); then each cloud is added by
-    `integrate` (integrations), with `rejected` components (default K/M) started anew on it, and all
-    clouds so far are refined by `batch` (refinements). With refinements = 0 no old pose changes any
-    more. held: in this share of the iterations of each `batch` all variances are those of the
-    start, the fixed and reasonable value that the paper recommends for sets that are roughly
-    aligned; with 0, each refinement goes on with the variances it finds. Start poses: identity
-    rotations, clouds centred on the mean of the means, as in `batch`.
+    As in the paper's multi-view experiments: the first two clouds are registered by `batch`; then
+    each cloud is added by `integrate`, and all clouds so far are refined by `batch`.
 
+    Parameters
+    ----------
+    clouds : iterable of (N_j, D) arrays
+    means : (K, D) array
+        The start means x_k.
+    rng : numpy.random.Generator
+        Chooses components that are rejected.
+    variances, poses, gamma, epsilon, update_priors, threads
+        As in `batch`.
+    first_iterations : int
+        Of `batch` on the first two clouds.
+    integrations : int
+        Iterations of `integrate`.
+    refinements : int
+        Iterations of `batch` after each cloud; with 0 no old pose changes any more.
+    rejected : int, optional
+        Components that start anew on each new cloud; default: K / M.
+    held : float
+        In this share of the iterations of each `batch` all variances are those of the start, the
+        fixed and reasonable value that the paper recommends for sets that are roughly aligned; with
+        0, each refinement goes on with the variances it finds.
+
+    Returns
+    -------
+    Registration
+
+    Examples
+    --------
     >>> result = coframe.paper.incremental(clouds, means, rng, poses=start, variances=1e-4)
     """
     clouds = as_clouds(clouds)
@@ -220,7 +251,7 @@ def incremental(
     return result
 
 
-def _rejected(
+def _reject(
     mixture: Mixture,
     stack: Moments,
     points: Float[Array, "N D"],

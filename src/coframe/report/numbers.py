@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.sparse.csgraph import connected_components
 
 from coframe import geometry
-from coframe.align import verdict
+from coframe.align.recipe import ALIGN
 from coframe.em.loop import Status
 from coframe.geometry import extent
 from coframe.result.registration import Registration
@@ -36,7 +36,7 @@ def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"
     for i in range(M):
         k = np.flatnonzero(A[:, i] > NOTHING)  # the rest of the model is not seen by cloud i
         own, other, gap = A[k, i, None], A[k], h[k] - h[k, i, None]
-        overlap[i] = own[:, 0] @ (other > verdict.SHARED * own) / result.moments.points[i]
+        overlap[i] = own[:, 0] @ (other > ALIGN.verdict.min_shared * own) / result.moments.points[i]
         weight = other * own / (other + own) * ((other > 1) & (own > 1))
         total = weight.sum(0)
         gap *= gap
@@ -49,7 +49,7 @@ def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"
 
 def groups(overlap: Float[Array, "M M"]) -> list[list[int]]:
     """Clouds that hang together through shared surface, largest group first."""
-    linked = np.maximum(overlap, overlap.T) >= verdict.FAILED_OVERLAP
+    linked = np.maximum(overlap, overlap.T) >= ALIGN.verdict.failed_overlap
     count, label = connected_components(linked, directed=False)
     return sorted(
         (np.flatnonzero(label == g).tolist() for g in range(count)), key=len, reverse=True

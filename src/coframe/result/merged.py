@@ -158,7 +158,7 @@ def targets(
         yield [None] * len(poses)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    if given.apart:
+    if given.separate:
         (folder / NAME).unlink(missing_ok=True)
         yield [Target(part(folder.absolute(), j), row, j, pose) for j, pose in enumerate(poses)]
         for left in folder.glob(".merged-*"):  # by a worker that was lost

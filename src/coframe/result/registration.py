@@ -2,7 +2,8 @@
 """What a registration returns: poses, mixture, and what they say of every cloud and every point."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -12,59 +13,98 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe import geometry
-from coframe.align.covariance import error_covariance
-from coframe.align.verdict import Verdict, verdicts
-from coframe.em.joint import UNCONSTRAINED, Constraints
-from coframe.em.loop import Fit, Iteration, Status
+from coframe.align.verdict import VERDICTS, Verdict
+from coframe.em.loop import Iteration, Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.input.normalise import Normalisation
+from coframe.errors import InputError
 from coframe.result import folder as folders
 from coframe.result import plot
-from coframe.result.labels import PointLabels
 from coframe.start.doubt import Doubt
 from coframe.types import Array
 
-TINY = np.finfo(float).tiny
-# the paper's T_sigma: components with more than this multiple of the median variance hold outliers
+# [paper] T_sigma: spheres with more than this multiple of the median variance contain outliers.
 UNRELIABLE = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Registration:
-    """Clouds in one common frame. Everything is in the units and coordinates of the input."""
+    """Clouds in one common frame, in the units and coordinates of the input.
 
-    clouds: tuple[Float[Array, "_ D"], ...]  # v_ji, each in its own frame, as given
+    Attributes
+    ----------
+    clouds : tuple of (N_j, D) arrays
+        v_ji, each cloud in its own frame, as given.
+    names : tuple of str
+    poses : (M, D+1, D+1) array
+        Pose j carries cloud j into the common frame: x = R v + t.
+    mixture : Mixture
+        The scene model.
+    moments : Moments
+        Of every cloud, in the common frame.
+    outlier_probability : tuple of (N_j,) arrays
+        Posterior of the uniform class, per point.
+    labels : tuple of (N_j,) arrays
+        Most probable component per point, -1 for the uniform class.
+    verdicts : tuple of Verdict
+        Per cloud: "aligned", "weak" or "failed", and why.
+    pose_covariance : (M, P, P) array
+        Covariance of each pose's error (omega, tau): the cloud is turned by omega [rad] about its
+        median, and its median is shifted by tau [unit], both in the common frame. The same
+        convention holds for `PosePrior`.
+    history : tuple of Iteration
+    status : Status
+        "converged", "iteration_limit" or "stopped".
+    groups : tuple of tuples of int
+        Clouds that belong together, largest group first; each group has a frame of its own.
+    start : str
+        Where the start poses came from: "given", "identity", "matched" or "centred".
+    pairs_tried : int
+        Pairs of clouds that were matched to find them.
+    doubts : tuple of Doubt
+        Clouds whose pose is not certain, with alternatives.
+    warnings : tuple of str
+    attributes : tuple of mappings
+        Per cloud, the columns of its file: red, nx, intensity ...
+    files : tuple of str
+        The file of each cloud.
+    options : mapping
+        What determined the result, the seed among it.
+    sizes : tuple of int
+        Points of each cloud where that is more than memory holds; all per-point fields have fewer.
+    """
+
+    clouds: tuple[Float[Array, "_ D"], ...]
     names: tuple[str, ...]
-    poses: Float[Array, "M D1 D1"]  # pose j carries cloud j into the common frame: x = R v + t
+    poses: Float[Array, "M D1 D1"]
     mixture: Mixture
-    moments: Moments  # of every cloud, in the common frame
-    outlier_probability: tuple[Float[Array, " _"], ...]  # posterior of the uniform class, per point
-    # most probable component per point, -1 for the uniform class
+    moments: Moments
+    outlier_probability: tuple[Float[Array, " _"], ...]
     labels: tuple[Int[Array, " _"], ...]
-    verdicts: tuple[Verdict, ...]  # per cloud: "aligned", "weak" or "failed", and why
-    # of each pose's error: a turn [rad] of the cloud about its median, and a shift
+    verdicts: tuple[Verdict, ...]
     pose_covariance: Float[Array, "M P P"]
     history: tuple[Iteration, ...]
     status: Status
-    groups: tuple[
-        tuple[int, ...], ...
-    ] = ()  # clouds that hang together, largest first; each group has a frame of its own
-    start: str = "given"  # where the start poses came from: "given", "identity" or "matched"
-    pairs_tried: int = 0  # of clouds, to find them
-    doubts: tuple[Doubt, ...] = ()  # clouds whose place is not certain, with other places for them
-    warnings: tuple[str, ...] = ()  # sentences
-    attributes: tuple[
-        Mapping[str, Shaped[Array, " _"]], ...
-    ] = ()  # per cloud, columns of its file: red, nx, intensity ...
-    files: tuple[str, ...] = ()  # where each cloud was read from
-    # that determined the result, the seed among them
+    groups: tuple[tuple[int, ...], ...] = ()
+    start: str = "given"
+    pairs_tried: int = 0
+    doubts: tuple[Doubt, ...] = ()
+    warnings: tuple[str, ...] = ()
+    attributes: tuple[Mapping[str, Shaped[Array, " _"]], ...] = ()
+    files: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    sizes: tuple[
-        int,
-        ...,
-        # points of each cloud where that is more than memory holds; all per-point fields have fewer
-    ] = ()
+    sizes: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = Counter(verdict.verdict for verdict in self.verdicts)
+        verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
+        groups = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
+        warnings = f"; {len(self.warnings)} warnings" if self.warnings else ""
+        return (
+            f"Registration of {len(self.poses)} clouds{groups}: {verdicts}{warnings}\n"
+            f"  {sum(self.counts):,} points, {self.mixture!r}, start: {self.start}\n"
+            f"  {self.iterations} iterations: {self.status.sentence}"
+        )
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -83,33 +123,48 @@ class Registration:
 
     @property
     def visibility(self) -> Float[Array, "M K"]:
-        """How many points of cloud j component k explains: what each cloud sees of the model."""
-        return self.moments.mass
+        """p_jk, what each cloud sees of the model: the priors of cloud j over the components."""
+        if self.mixture.visibility is not None:
+            return self.mixture.visibility
+        return np.tile(self.mixture.weights, (len(self.poses), 1))
 
-    def reliable(self, multiple: float = UNRELIABLE) -> Bool[Array, " K"]:
+    def reliable(self, multiple: float | None = None) -> Bool[Array, " K"]:
         """Components that describe the scene and not its outliers.
 
         Spheres soak outliers up and grow: those whose variance exceeds `multiple` times the median
-        are unreliable (2 in the paper, 2.5 in the authors' program). Ellipsoids beside an outlier
-        class that acts do not, and are as large as their patch of surface is; they are unreliable
-        only where they are thinner than the uniform class everywhere.
+        are unreliable. Ellipsoids beside an outlier class that acts do not, and are as large as
+        their patch of surface is; they are unreliable only where they are thinner than the uniform
+        class everywhere.
+
+        Parameters
+        ----------
+        multiple : float, optional
+            For mixtures of spheres only, as from `coframe.paper`; default: 2, as in the paper (2.5
+            in the authors' program).
+
+        Returns
+        -------
+        (K,) array of bool
         """
         if self.mixture.spherical:
-            return self.mixture.variances <= multiple * np.median(self.mixture.variances)
-        return np.log(self.mixture.weights) + self.mixture.log_peaks > np.log(
-            self.mixture.outlier_density or TINY
-        )
+            variances = self.mixture.variances
+            limit = UNRELIABLE if multiple is None else multiple
+            return variances <= limit * np.median(variances)
+        if multiple is not None:
+            raise InputError(
+                f"multiple: expected a mixture of spheres, as from coframe.paper, found ellipsoids;"
+                f" leave multiple={multiple} out"
+            )
+        density = self.mixture.outlier_density or np.finfo(float).tiny
+        return np.log(self.mixture.weights) + self.mixture.log_peaks > np.log(density)
 
-    def inliers(self, multiple: float = UNRELIABLE) -> list[Bool[Array, " _"]]:
-        """Per cloud, which points are explained best by a reliable component, not by a wide one or
-        by the uniform class.
-        """
-        # the last entry is the uniform class, label -1
-        good = np.append(self.reliable(multiple), False)
+    def inliers(self, multiple: float | None = None) -> list[Bool[Array, " _"]]:
+        """Per cloud, which points a reliable component explains best; see `reliable`."""
+        good = np.append(self.reliable(multiple), False)  # the last entry is the uniform class, -1
         return [good[label] for label in self.labels]
 
-    def model(self, multiple: float = UNRELIABLE) -> Float[Array, "_ D"]:
-        """The scene model: the means of the reliable components."""
+    def model(self, multiple: float | None = None) -> Float[Array, "_ D"]:
+        """The scene model: the means of the reliable components; see `reliable`."""
         return self.mixture.means[self.reliable(multiple)]
 
     def aligned(self) -> list[Float[Array, "_ D"]]:
@@ -119,7 +174,7 @@ class Registration:
             for pose, cloud in zip(self.poses, self.clouds, strict=True)
         ]
 
-    def cleaned(self, multiple: float = UNRELIABLE) -> list[Float[Array, "_ D"]]:
+    def cleaned(self, multiple: float | None = None) -> list[Float[Array, "_ D"]]:
         """The clouds in the common frame, without their outliers."""
         return [
             cloud[keep] for cloud, keep in zip(self.aligned(), self.inliers(multiple), strict=True)
@@ -154,8 +209,14 @@ class Registration:
         )
 
     def plot(self, *, points: int = 50_000, rng: np.random.Generator | None = None) -> Any:
-        """The clouds in the common frame without their outliers, as a Plotly figure of about
-        `points` points.
+        """The clouds in the common frame without their outliers, as a Plotly figure.
+
+        Parameters
+        ----------
+        points : int
+            Points that are drawn, about.
+        rng : numpy.random.Generator, optional
+            Chooses them.
         """
         return plot.figure(
             self.cleaned(),
@@ -171,12 +232,15 @@ class Registration:
             for word in ("cloud", "points", "verdict", "overlap", "gap", "reason")
         )
         rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{count}</td><td>{v.verdict}</td><td>{v.overlap:.0%}</td>"
-            f"<td>{v.residual:.3g}</td><td>{escape(v.reason)}</td></tr>"
+            f"<tr><td>{escape(name)}</td><td>{count}</td><td>{v.verdict}</td>"
+            f"<td>{v.overlap:.0%}</td><td>{v.residual:.3g}</td><td>{escape(v.reason)}</td></tr>"
             for name, count, v in zip(self.names, self.counts, self.verdicts, strict=True)
         )
-        summary = f"{len(self.clouds)} clouds, {self.iterations} iterations: {self.status.value}"
-        return f"<table><caption>{summary}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        summary = f"{len(self.clouds)} clouds, {self.iterations} iterations: {self.status.sentence}"
+        return (
+            f"<table><caption>{summary}</caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write poses.json, merged.ply, model.ply and state.npz; `coframe.load` reads them back."""
@@ -186,49 +250,6 @@ class Registration:
 def load(folder: str | os.PathLike[str]) -> Registration:
     """The registration that `Registration.save` wrote to a folder."""
     return Registration(**folders.read(folder))
-
-
-def in_user_units(
-    fit: Fit,
-    names: Sequence[str],
-    frames: Normalisation,
-    origin: Float[Array, " D"],
-    constraints: Constraints = UNCONSTRAINED,
-) -> Registration:
-    """A fit of centred and scaled clouds as the user's result, without the points: see
-    `with_points`. Its moments are full.
-    """
-    covariance = error_covariance(fit.moments, fit.mixture, fit.poses, constraints, fit.independent)
-    mixture, moments = (
-        frames.leave_mixture(fit.mixture, origin),
-        frames.leave_moments(fit.moments, origin),
-    )
-    return Registration(
-        clouds=(),
-        names=tuple(names),
-        poses=frames.leave_poses(fit.poses, origin),
-        mixture=mixture,
-        moments=moments,
-        outlier_probability=(),
-        labels=(),
-        verdicts=verdicts(moments, mixture),
-        pose_covariance=frames.leave_covariance(covariance),
-        history=tuple(frames.leave_iteration(step, origin) for step in fit.history),
-        status=fit.status,
-        groups=(tuple(range(len(names))),),
-    )
-
-
-def with_points(
-    result: Registration, clouds: Sequence[Float[Array, "_ D"]], found: Sequence[PointLabels]
-) -> Registration:
-    """The result with its clouds, and what is known of their points."""
-    return replace(
-        result,
-        clouds=tuple(clouds),
-        outlier_probability=tuple(each.outlier_probability for each in found),
-        labels=tuple(each.labels for each in found),
-    )
 
 
 def _turned(covariance: Float[Array, "M P P"], R: Float[Array, "D D"]) -> Float[Array, "M P P"]:

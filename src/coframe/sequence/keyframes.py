@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.align import level
-from coframe.align.level import Step
+from coframe.align.recipe import ALIGN
 from coframe.em import seeding
 from coframe.em.estep import Cloud, Sweep
-from coframe.em.joint import Constraints
+from coframe.em.joint import Constraints, JointStep
 from coframe.em.mixture import Mixture
+from coframe.em.mstep import MixtureStep
 from coframe.types import Array
 
 FLOOR = 1e-7  # of the squared unit
@@ -84,16 +84,19 @@ def register_window(
         points, len(keyframes), components, floor, geometry.random_rotation(rng, D)
     )
     sweep = Sweep(
-        [keyframe.cloud for keyframe in keyframes], threads=threads, tolerance=level.TOLERANCE
+        [keyframe.cloud for keyframe in keyframes],
+        threads=threads,
+        tolerance=ALIGN.kernel_tolerance,
     )
-    hold = Step(floor, hold=True)
-    joint = Step(floor, constraints=Constraints(fixed=tuple(fixed)))
+    update = MixtureStep(floor)
+    move = JointStep(Constraints(fixed=tuple(fixed)))
     moments, _ = sweep.moments(poses, mixture, full=True)
-    poses, mixture = hold(moments, poses, mixture, 0.0)
+    mixture = update(moments, None, mixture)
     if len(keyframes) > len(fixed) + 1:
         for _ in range(iterations):
             moments, _ = sweep.moments(poses, mixture, full=True)
-            poses, mixture = joint(moments, poses, mixture, 1.0)
+            poses, motions = move(moments, poses, mixture, 1.0)
+            mixture = update(moments, motions, mixture)
     _, log_likelihood = sweep.moments(poses, mixture, full=True)
     density = seeding.outlier_density(seeding.typical_log_density(log_likelihood, sweep.points))
     mixture = replace(mixture, outlier_density=density)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.align import schedule
+from coframe.align.sampling import draw_rows
 from coframe.em.estep import Cloud
 from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
@@ -116,7 +116,7 @@ class Relocaliser:
             Pyramid.of(mixture, FAR_REACHES[1:], self.unit),
         )
         cloud = self._merged(members)
-        few = schedule.some_of(cloud, schedule.chosen(len(cloud), GLIMPSE, self.rng))
+        few = cloud.subset(draw_rows(len(cloud), GLIMPSE, self.rng))
         back = geometry.inverse(last)
         starts = [last @ motion @ back for motion in self._motions()]
         hopes = sorted(
@@ -141,7 +141,7 @@ class Relocaliser:
         """Points of the latest of these key frames, in the frame of their part."""
         latest = [self.keyframes[i] for i in members[-places.MEMBERS :]]
         points = np.concatenate([keyframe.points for keyframe in latest])
-        return Cloud.of(points[schedule.chosen(len(points), PART, self.rng)])
+        return Cloud.of(points[draw_rows(len(points), PART, self.rng)])
 
     def _refined(
         self, members: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
