@@ -25,8 +25,7 @@ UNITS = {
     "ti": 2**40,
 }
 
-# Bytes, from the sizes of the arrays that are alive at the same time; benchmarks/outofcore.py checks
-# them.
+# Bytes, from the sizes of the arrays that are alive at the same time (see benchmarks/outofcore.py).
 # [size] Per cloud and component: the moments of two chains, of the steps they may reject, and sums.
 COMPONENT = 1000
 # [size] Per component: the mixture as the kernels want it, of all chains and threads.

@@ -204,7 +204,7 @@ class AlignRecipe:
 
     @property
     def drawn_levels(self) -> int:
-        """Copies of a level's points that are alive at once: all chains, a rival's, the last fit."""
+        """Copies of a level's points that are alive at once: chains, a rival's, the last fit."""
         return self.chains + 1 + self.more_points
 
 

@@ -103,7 +103,7 @@ class Arrival:
         return replace(fit, mixture=mixture, moments=fit.moments.recentred(mixture.means))
 
     def supported(self, fit: Fit, old: int) -> Bool[Array, " K"]:
-        """All old components, and new ones with a few points that are denser than the uniform class."""
+        """All old components, and new ones that have points and exceed the uniform class."""
         mixture = fit.mixture
         least = np.log(max(mixture.outlier_density, np.finfo(float).tiny))
         dense = np.log(mixture.weights) + mixture.log_peaks > least

@@ -384,6 +384,6 @@ class Part:
 
 
 def _relative_turn(a: Float[Array, "M D1 D1"], b: Float[Array, "M D1 D1"]) -> float:
-    """The largest angle [rad] by which two clouds are turned against each other in `a`, not in `b`."""
+    """The largest angle [rad] by which relative rotations differ between `a` and `b`."""
     R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
     return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)

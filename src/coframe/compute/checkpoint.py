@@ -33,10 +33,14 @@ from coframe.errors import InputError
 from coframe.types import Array
 
 FORMAT = "coframe-checkpoint/2"
-SECONDS = 3.0  # from one write to the next
-SEAL = 20  # bytes before what is kept: a sum over it
-ENDS = [None, *Status]  # of an EM phase
-UNREADABLE = (sqlite3.Error, UnicodeError)  # what SQLite makes of a damaged file
+# [size] Seconds from one write to the next.
+SECONDS = 3.0
+# [format] Bytes of the checksum before each record.
+SEAL = 20
+# How an EM phase may have ended.
+ENDS = [None, *Status]
+# What SQLite raises for a damaged file.
+UNREADABLE = (sqlite3.Error, UnicodeError)
 
 Arrays = Mapping[str, Shaped[Array, "..."]]
 

@@ -138,7 +138,7 @@ class Remote(PerCloud[T]):
         columns: Sequence[Sequence[Any]],
         shared: tuple[Any, ...],
     ) -> tuple[list[list[int]], list[Future]]:
-        """For each list, the positions of its items and the task that calls the function on them."""
+        """For each list, the positions of its items and the task that maps the function."""
         common = submit(self.client, _listed, list(shared)) if shared else []
         by_list = self.by_list()
         lists, places = [self.lists[n] for n in by_list], list(by_list.values())

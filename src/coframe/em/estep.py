@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import DTypeLike
 
 from coframe import geometry
 from coframe.em import joint_kernels, kernels
@@ -22,7 +21,13 @@ from coframe.threads import available_cores, pool
 from coframe.types import Array
 
 LOG2E = 1 / np.log(2)
-TOLERANCE = 1e-9  # of a point's posterior mass may be lost to skipped components; see kernels.py
+# [guard] Share of a point's posterior mass that may be lost to skipped components; see `kernels`.
+TOLERANCE = 1e-9
+# [size] Pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum
+# quickly.
+TASKS = 64
+# [size] Points: zeroing and adding up the sums of a task costs as much as some hundred points.
+SMALLEST_TASK = 4096
 
 
 def log_densities(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N K"]:
@@ -206,15 +211,6 @@ def _by_block(rows: Float[Array, "R Kp"]) -> Float[Array, "R B L"]:
     return rows.reshape(len(rows), -1, kernels.CELL)
 
 
-# pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum
-# quickly
-TASKS = 64
-
-
-# points: zeroing and adding up the sums of a task costs as much as some hundred points
-SMALLEST_TASK = 4096
-
-
 @dataclass(frozen=True)
 class Assignment:
     """What an E-step says of each point of one cloud."""
@@ -234,7 +230,6 @@ class Sweep:
         clouds: Sequence[Cloud],
         *,
         threads: int | None = None,
-        dtype: DTypeLike = np.float64,
         tolerance: float | None = TOLERANCE,
         total: int | None = None,
     ) -> None:
@@ -243,7 +238,6 @@ class Sweep:
         """
         self.clouds = list(clouds)
         self.threads = available_cores() if threads is None else threads
-        self.dtype = np.dtype(dtype)
         self.tolerance = tolerance or -1.0  # the kernel's word for "skip nothing"
         self.points = np.array([cloud.rows[3].sum() for cloud in self.clouds])
         self.pairs = 0
@@ -327,7 +321,7 @@ class Sweep:
         weights = mixture.weights[None] if mixture.visibility is None else mixture.visibility
         log_weights, heaviest = components.weighted(weights)
         self._results = [(0.0, 0)] * len(self._tasks)
-        nothing, kind = (np.empty(0), np.empty(0, np.int64)), np.empty(0, self.dtype)
+        nothing = np.empty(0), np.empty(0, np.int64)
 
         def task(i: int) -> None:
             j, start, stop = self._tasks[i]
@@ -335,9 +329,10 @@ class Sweep:
             density, label = points[j] if points else nothing
             self._sums[i] = 0
             self._results[i] = kernels.sweep(
-                self.clouds[j].rows, R[j], t[j], components.geometry, components.reach, components.stiffest, components.boxes,
-                log_weights[own], heaviest[own], self.tolerance, mixture.outlier_density, start, stop,
-                kind, self._sums[i], density, label,
+                self.clouds[j].rows, R[j], t[j],
+                components.geometry, components.reach, components.stiffest, components.boxes,
+                log_weights[own], heaviest[own], self.tolerance, mixture.outlier_density,
+                start, stop, self._sums[i], density, label,
             )  # fmt: skip
 
         self._map(task, len(self._tasks))

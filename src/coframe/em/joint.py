@@ -40,7 +40,7 @@ from coframe.types import Array
 CHUNK = 512
 # [guard] Share of the upper bound of H's diagonal that regularises clouds which share no component.
 TRACE = 1e-12
-# [guard] Extents or radians: steps are clipped to this length; only a singular system asks for more.
+# [guard] Extents or radians: steps are clipped to this; only a singular system asks for more.
 LONGEST = 1e4
 
 

@@ -25,17 +25,21 @@ import math
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-LEAF = 32  # points per block: whole vectors of any width, and few enough that their box is small
-CELL = 8  # components per block
-# x, y, z, six coefficients of the quadratic form in base 2; of spheres x, y, z, -log2(e) / (2
-# variance)
+# [size] Points per block: whole vectors of any width, and few enough that their box is small.
+LEAF = 32
+# [size] Components per block.
+CELL = 8
+# [format] x, y, z and six coefficients of the quadratic form in base 2; of spheres x, y, z and
+# -log2(e) / (2 variance).
 FULL_ROWS = 9
-SPHERE_SUMS = 5  # sum a, sum a (x - mu) (3), sum a |x - mu|^2
-FULL_SUMS = 10  # sum a, sum a (x - mu) (3), sum a (x - mu)(x - mu)^T (6: xx xy xz yy yz zz)
-
-NOTHING = -1e30  # log2 of a density that is zero beside any other
+# [format] sum a, sum a (x - mu) (3), sum a |x - mu|^2.
+SPHERE_SUMS = 5
+# [format] sum a, sum a (x - mu) (3), sum a (x - mu)(x - mu)^T (6: xx xy xz yy yz zz).
+FULL_SUMS = 10
+# [guard] log2 of a density that is zero beside any other.
+NOTHING = -1e30
 
 # `reassoc` lets LLVM vectorise the sums; the inputs are finite by construction.
 FAST = {"contract", "nsz", "arcp", "reassoc", "nnan", "ninf"}
@@ -45,32 +49,31 @@ EXACT = {"contract", "nsz", "nnan", "ninf"}
 
 @intrinsic
 def _bits(typingctx, x):
-    integer = types.int64 if x == types.float64 else types.int32
+    """The bits of a double as an integer."""
 
     def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.IntType(integer.bitwidth))
+        return builder.bitcast(args[0], ir.IntType(64))
 
-    return integer(x), codegen
+    return types.int64(x), codegen
 
 
 @intrinsic
 def _float(typingctx, x):
-    real = types.float64 if x == types.int64 else types.float32
+    """The double with the bits of an integer."""
 
     def codegen(context, builder, signature, args):
-        return builder.bitcast(
-            args[0], ir.DoubleType() if real == types.float64 else ir.FloatType()
-        )
+        return builder.bitcast(args[0], ir.DoubleType())
 
-    return real(x), codegen
+    return types.float64(x), codegen
 
 
 # 2**x = 2**n 2**f with n = round(x) and f in [-1/2, 1/2]: adding 1.5 * 2**52 leaves n in the low
 # bits of the mantissa, a polynomial gives 2**f, and n is added to its exponent field. Seven times
 # faster than a call of libm, because it vectorises. The coefficients interpolate 2**f at the
-# Chebyshev nodes of [-1/2, 1/2]: degree 10 (relative error 3e-16) and 6 (3e-9).
+# Chebyshev nodes of [-1/2, 1/2]: degree 10, relative error 3e-16.
 @njit(fastmath=EXACT)
-def _exp2_double(x):
+def exp2(x):
+    """2**x for the kernels."""
     x = max(x, -1000.0)
     m = x + 6755399441055744.0
     f = x - (m - 6755399441055744.0)
@@ -86,32 +89,6 @@ def _exp2_double(x):
     r = r * f + 0.69314718055995
     r = r * f + 1.0
     return _float(_bits(r) + (_bits(m) << np.int64(52)))
-
-
-@njit(fastmath=EXACT)
-def _exp2_single(x):
-    x = max(x, np.float32(-126.0))
-    m = x + np.float32(12582912.0)
-    f = x - (m - np.float32(12582912.0))
-    r = np.float32(0.00015461444698564738)
-    r = r * f + np.float32(0.0013400428177615747)
-    r = r * f + np.float32(0.009618056678524656)
-    r = r * f + np.float32(0.05550327226670303)
-    r = r * f + np.float32(0.24022650922288757)
-    r = r * f + np.float32(0.6931472067028326)
-    r = r * f + np.float32(1.0)
-    return _float(np.int32(_bits(r) + np.int32(_bits(m) << np.int32(23))))
-
-
-def exp2(x):
-    """2**x for the kernels, in the precision of x."""
-
-
-@overload(exp2)
-def _exp2(x):
-    if x == types.float32:
-        return lambda x: _exp2_single(x)
-    return lambda x: _exp2_double(x)
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -158,7 +135,7 @@ def _add_sphere(beta, i, r, X, x, y, z, sums, k):
     """Add the block's points to the moments of one component, about its mean (elsewhere they would
     cancel).
     """
-    s = sx = sy = sz = q = beta.dtype.type(0)
+    s = sx = sy = sz = q = 0.0
     for b in range(LEAF):
         v = beta[i, b] * r[b]
         dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
@@ -177,7 +154,7 @@ def _add_sphere(beta, i, r, X, x, y, z, sums, k):
 @njit(fastmath=FAST, error_model="numpy")
 def _add_full(beta, i, r, X, x, y, z, sums, k):
     """The same with all six second moments."""
-    s = sx = sy = sz = xx = xy = xz = yy = yz = zz = beta.dtype.type(0)
+    s = sx = sy = sz = xx = xy = xz = yy = yz = zz = 0.0
     for b in range(LEAF):
         v = beta[i, b] * r[b]
         dx, dy, dz = X[0, b] - x, X[1, b] - y, X[2, b] - z
@@ -362,7 +339,6 @@ def sweep(
     c,
     start,
     stop,
-    kind,
     sums,
     density,
     label,
@@ -372,21 +348,15 @@ def sweep(
 
     Returns the weighted log-likelihood (natural logarithm) and the number of pairs evaluated.
     `density` and `label`, when they are not empty, receive each point's total density and its most
-    probable component (-1: the uniform class). `tolerance` < 0 evaluates every pair. The inner
-    loops compute in the precision of `kind`, an empty array.
+    probable component (-1: the uniform class). `tolerance` < 0 evaluates every pair.
     """
     full = components.shape[0] == FULL_ROWS
-    real = kind.dtype.type
     blocks = boxes.shape[1]
-    X, box = np.empty((3, LEAF), kind.dtype), np.empty(6)
+    X, box = np.empty((3, LEAF)), np.empty(6)
     moved = np.empty((3, LEAF))
     # of the block's points: exponents first, then densities
-    beta = np.empty((components.shape[1], LEAF), kind.dtype)
-    shift, total, r = (
-        np.zeros(LEAF, kind.dtype),
-        np.zeros(LEAF, kind.dtype),
-        np.zeros(LEAF, kind.dtype),
-    )
+    beta = np.empty((components.shape[1], LEAF))
+    shift, total, r = np.zeros(LEAF), np.zeros(LEAF), np.zeros(LEAF)
     dens, weight = np.empty(LEAF), np.empty(LEAF)
     hit, near, index = (
         np.empty(max(blocks, CELL)),
@@ -400,12 +370,8 @@ def sweep(
         m = min(LEAF, stop - s)
         _move(V, R, t, s, m, moved, weight, box)
         ox, oy, oz = 0.5 * (box[0] + box[1]), 0.5 * (box[2] + box[3]), 0.5 * (box[4] + box[5])
-        for b in range(LEAF):  # seen from the middle of the box, single precision is enough
-            X[0, b], X[1, b], X[2, b] = (
-                real(moved[0, b] - ox),
-                real(moved[1, b] - oy),
-                real(moved[2, b] - oz),
-            )
+        for b in range(LEAF):  # seen from the middle of the box
+            X[0, b], X[1, b], X[2, b] = moved[0, b] - ox, moved[1, b] - oy, moved[2, b] - oz
 
         threshold = -1e300
         if tolerance >= 0:
@@ -419,23 +385,17 @@ def sweep(
 
         for b in range(LEAF):
             shift[b] = total[b] = 0
-        seen, limit = 0, real(max(threshold, -1e38))
+        seen, limit = 0, max(threshold, -1e38)
         for i in range(n):
             k = index[i]
-            x, y, z, l = (
-                real(components[0, k] - ox),
-                real(components[1, k] - oy),
-                real(components[2, k] - oz),
-                real(log_weight[k]),
-            )
+            x, y, z = components[0, k] - ox, components[1, k] - oy, components[2, k] - oz
+            l = log_weight[k]
             if full:
-                xx, xy, xz = real(components[3, k]), real(components[4, k]), real(components[5, k])
-                yy, yz, zz = real(components[6, k]), real(components[7, k]), real(components[8, k])
+                xx, xy, xz = components[3, k], components[4, k], components[5, k]
+                yy, yz, zz = components[6, k], components[7, k], components[8, k]
                 reached = _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, limit, beta, seen)
             else:
-                reached = _exponents_spheres(
-                    X, x, y, z, real(components[3, k]), l, limit, beta, seen
-                )
+                reached = _exponents_spheres(X, x, y, z, components[3, k], l, limit, beta, seen)
             if c > 0 and reached > 0:  # while the row is at hand
                 _powers(beta, seen, shift, total)
             # the next row takes this place when no point of the block is near enough
@@ -445,7 +405,7 @@ def sweep(
         # without a uniform class, densities relative to the largest: nothing underflows to 0 / 0
         if c <= 0:
             for b in range(LEAF):
-                shift[b] = real(-3e38)
+                shift[b] = -3e38
             for i in range(seen):
                 for b in range(LEAF):
                     shift[b] = max(shift[b], beta[i, b])
@@ -453,14 +413,10 @@ def sweep(
                 _powers(beta, i, shift, total)
         for b in range(LEAF):
             dens[b] = total[b] + c
-            r[b] = real(weight[b] / dens[b])
+            r[b] = weight[b] / dens[b]
         for i in range(seen):
             k = index[i]
-            x, y, z = (
-                real(components[0, k] - ox),
-                real(components[1, k] - oy),
-                real(components[2, k] - oz),
-            )
+            x, y, z = components[0, k] - ox, components[1, k] - oy, components[2, k] - oz
             if full:
                 _add_full(beta, i, r, X, x, y, z, sums, k)
             else:
@@ -471,7 +427,7 @@ def sweep(
         if density.size:
             for b in range(m):
                 density[s + b] = dens[b] * 2.0 ** np.float64(shift[b])
-                best, label[s + b] = real(c), -1
+                best, label[s + b] = c, -1
                 for i in range(seen):
                     if beta[i, b] > best:
                         best, label[s + b] = beta[i, b], index[i]

@@ -241,7 +241,7 @@ def relative_twists(
 
 
 def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
-    """The longest path of a point at distance `radius` from the centre, as a share of the radius."""
+    """The longest path of a point at distance `radius` from the centre [share of the radius]."""
     D = 2 if twists.shape[1] == 3 else 3
     turns = np.linalg.norm(twists[:, :-D], axis=1)
     shifts = np.linalg.norm(twists[:, -D:], axis=1)

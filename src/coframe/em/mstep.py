@@ -17,7 +17,7 @@ from coframe.em.recipe import MODEL, ModelRecipe
 from coframe.em.seeding import cloud_priors, round_covariances
 from coframe.types import Array
 
-# points: with less posterior mass than this a component, or a cloud, stays as it is
+# [guard] Points: with less posterior mass a component, or a cloud, stays as it is.
 STARVED = 1e-12
 TINY = np.finfo(float).tiny
 
@@ -81,7 +81,7 @@ def priors(moments: Moments, gamma: float) -> Float[Array, " K"]:
 
 @dataclass(frozen=True)
 class MixtureStep:
-    """The mixture step of `register`, see `loop.MixtureStep`: ellipsoids and each cloud's priors."""
+    """The mixture step of `register` (see `loop.MixtureStep`): ellipsoids, priors per cloud."""
 
     floor: float  # variance added to every component
     spheres: bool = False  # spheres, with priors common to all clouds

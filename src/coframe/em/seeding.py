@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a mixture begins on points, and what keeps it regular: rounding, priors, the uniform class."""
+"""How a mixture begins, and what keeps it regular: rounding, priors, the uniform class."""
 
 from dataclasses import replace
 

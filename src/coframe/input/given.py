@@ -247,7 +247,8 @@ def _ready(client: Client) -> Client:
     for worker, version in found.items():
         if version != _version():
             raise InputError(
-                f"cluster: expected coframe {_version()} on every worker, found {version} on {worker}"
+                f"cluster: expected coframe {_version()} on every worker, found {version} on"
+                f" {worker}; install the same version there"
             )
     return client
 

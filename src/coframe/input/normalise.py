@@ -19,7 +19,7 @@ from coframe.types import Array
 
 @dataclass(frozen=True)
 class Summary:
-    """What the whole must know of a cloud, of the points that count (those of a weight above zero)."""
+    """What the whole must know of a cloud: of its points of a weight above zero."""
 
     size: int  # all points
     count: int  # those that count

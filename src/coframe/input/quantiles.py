@@ -8,7 +8,8 @@ from jaxtyping import Float, Shaped
 
 from coframe.types import Array
 
-DIGIT = 16  # bits that a pass over the points settles of an order statistic
+# [size] Bits of an order statistic that one pass over the points finds.
+DIGIT = 16
 
 
 def median(values: Callable[[], Iterator[Float[Array, " n"]]], count: int) -> float:

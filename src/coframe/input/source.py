@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from coframe.compute.checkpoint import digest
 from coframe.types import Array
 
-ROWS = 1 << 18  # points of a block: a whole number of the kernels' blocks
+# [size] Points of a block: a whole number of the kernels' blocks.
+ROWS = 1 << 18
 
 
 Rows = slice | Int[Array, " n"]

@@ -55,7 +55,7 @@ def batch(
     means : (K, D) array
         The start means x_k; see `coframe.paper.initial` for ways to choose them.
     variances : float or (K,) array, optional
-        Start variances sigma_k [unit^2]; default: the squared diagonal of the box around everything.
+        Start variances sigma_k [unit^2]; default: the squared diagonal of the box around all.
     poses : (M, D+1, D+1) array, optional
         Start poses; default: identity rotations, clouds centred on the mean of the means.
     gamma : float, optional
@@ -200,6 +200,7 @@ def _as_variances(value: Any, count: int) -> Float[Array, " K"]:
         or not ((variances > 0) & (variances <= LARGEST_NUMBER**2)).all()
     ):
         raise InputError(
-            f"variances: expected one number above 0, or {count} of them, found shape {variances.shape}"
+            f"variances: expected one number above 0, or {count} of them, found shape"
+            f" {variances.shape}"
         )
     return np.broadcast_to(variances, (count,))

@@ -52,7 +52,7 @@ def means_on_points(
     count: int,
     rng: np.random.Generator,
 ) -> Float[Array, "K D"]:
-    """Start means on points drawn from all clouds under their poses: for poses that are roughly right.
+    """Start means on points drawn from all clouds under poses that are roughly right.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def means_on_points(
 def poses_by_centroid(
     clouds: Sequence[Float[Array, "_ D"]], target: Float[Array, " D"]
 ) -> Float[Array, "M D1 D1"]:
-    """Identity rotations, and t_j = target - mean of cloud j; the target is the mean of the means."""
+    """Identity rotations and t_j = target - mean of cloud j; the target: the mean of the means."""
     centres = np.array([cloud.mean(0) for cloud in clouds])
     return geometry.pose(np.tile(np.eye(len(target)), (len(clouds), 1, 1)), target - centres)
 
@@ -90,7 +90,7 @@ def variance_of_box(
     poses: Float[Array, "M D1 D1"],
     means: Float[Array, "K D"],
 ) -> float:
-    """The squared diagonal of the box around all moved clouds and the means: the authors' default."""
+    """The squared diagonal of the box around moved clouds and means: the authors' default."""
     everything = np.concatenate([_moved(clouds, poses), means])
     return float((np.ptp(everything, axis=0) ** 2).sum())
 

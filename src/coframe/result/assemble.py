@@ -113,7 +113,9 @@ def _with_points(
     alone = len(groups) - len(solutions)
     one = solutions[0]
     anywhere = CloudView(one.frames.only(0), one.fit.poses[0], None)
-    seen = list(zip(groups, [*views, *[[anywhere]] * alone], [*mixtures, *[None] * alone]))
+    own_views = [*views, *[[anywhere]] * alone]
+    own_mixtures = [*mixtures, *[None] * alone]
+    seen = list(zip(groups, own_views, own_mixtures, strict=True))
     found: dict[int, PointLabels] = {}
     if given.loaded:
         for group, own, mixture in seen:

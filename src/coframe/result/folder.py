@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from coframe import geometry
-from coframe.align.verdict import Verdict
-from coframe.em.loop import Iteration, Status
+from coframe.align.verdict import VERDICTS, Verdict
+from coframe.em.loop import Status, history_from_arrays, history_to_arrays
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import LARGEST_NUMBER, InputError
@@ -33,14 +33,13 @@ from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
 from coframe.types import Array
 
-VERDICTS = ("aligned", "weak", "failed")
 FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
 
 
 def write(
     folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]
 ) -> Path:
-    """The four files of a registration with these fields; `reliable` marks components in model.ply."""
+    """Write the four files of a registration; `reliable` marks components in model.ply."""
     folder, mixture = Path(folder), fields["mixture"]
     folder.mkdir(parents=True, exist_ok=True)
     details, header = summary(folder, fields)
@@ -86,7 +85,7 @@ def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any
 
 def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     """All that the other files do not hold, as arrays; text as JSON."""
-    mixture, moments, history = fields["mixture"], fields["moments"], fields["history"]
+    moments = fields["moments"]
     start = {
         "groups": fields["groups"],
         "start": fields["start"],
@@ -106,11 +105,7 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
         "names": np.array(fields["names"]),
         "files": np.array(_seen_from(folder, fields["files"]), dtype=np.str_),
         "poses": fields["poses"],
-        "covariances": mixture.covariances,
-        "means": mixture.means,
-        "weights": mixture.weights,
-        "outlier_density": mixture.outlier_density,
-        "visibility": np.empty((0, 0)) if mixture.visibility is None else mixture.visibility,
+        **fields["mixture"].to_arrays(),
         "pose_covariance": fields["pose_covariance"],
         "verdicts": np.array([json.dumps(asdict(verdict)) for verdict in fields["verdicts"]]),
         "about": moments.about,
@@ -118,12 +113,7 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
         "first": moments.first,
         "second": moments.second,
         "points": moments.points,
-        "history_poses": np.array([step.poses for step in history]),
-        "history": (
-            np.array([[s.number, s.log_likelihood, s.step, s.points] for s in history]).reshape(
-                -1, 4
-            )
-        ),
+        **history_to_arrays(fields["history"]),
         "status": fields["status"].name,
         "start": json.dumps(start),
     }
@@ -192,7 +182,6 @@ def _read(folder: Path) -> dict[str, Any]:
         [np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1
     )
     parts = [np.flatnonzero(vertices["cloud"] == j) for j in range(len(poses))]
-    visibility = s["visibility"] if s["visibility"].size else None
     return {
         "clouds": tuple(
             geometry.transform(T, points[part])
@@ -200,9 +189,7 @@ def _read(folder: Path) -> dict[str, Any]:
         ),
         "names": tuple(s["names"].tolist()),
         "poses": poses,
-        "mixture": Mixture(
-            s["means"], s["covariances"], s["weights"], float(s["outlier_density"]), visibility
-        ),
+        "mixture": Mixture.from_arrays(s),
         "moments": Moments(s["about"], s["mass"], s["first"], s["second"], s["points"]),
         "outlier_probability": tuple(
             np.asarray(vertices["outlier_probability"][part], float) for part in parts
@@ -210,12 +197,7 @@ def _read(folder: Path) -> dict[str, Any]:
         "labels": tuple(np.asarray(vertices["component"][part], np.int64) for part in parts),
         "verdicts": tuple(_verdict(json.loads(str(verdict))) for verdict in s["verdicts"]),
         "pose_covariance": s["pose_covariance"],
-        "history": tuple(
-            Iteration(int(number), log_likelihood, step, pose, points)
-            for (number, log_likelihood, step, points), pose in zip(
-                s["history"], s["history_poses"], strict=True
-            )
-        ),
+        "history": history_from_arrays(s),
         "status": Status[str(s["status"])],
         "attributes": _attributes(vertices, parts, poses),
         "files": tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
@@ -267,7 +249,7 @@ def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
         s[name].shape != (sizes["M"],) or s[name].dtype.kind != "U"
         for name in ("names", "verdicts")
     ):
-        raise ValueError("it has not one name and one verdict a cloud")
+        raise ValueError("names and verdicts are not one for each cloud")
     return sizes
 
 
@@ -296,7 +278,7 @@ def _verdict(about: dict[str, Any]) -> Verdict:
         or not isinstance(verdict.reason, str)
         or not np.isfinite(figures).all()
     ):
-        raise ValueError("a verdict is none")
+        raise ValueError("a verdict is not aligned, weak or failed with finite figures")
     return Verdict(verdict.verdict, verdict.reason, *figures)
 
 
@@ -343,7 +325,7 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
         0 <= j < clouds
         for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))
     ):
-        raise ValueError("its start speaks of clouds that it has not")
+        raise ValueError("its start names clouds that are not there")
     if not all(is_motion(pose) for doubt in doubts for pose in doubt.alternatives):
         raise ValueError("its start has poses that are not rotations and translations")
     return {

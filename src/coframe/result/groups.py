@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Several registrations as one: groups of clouds that nothing connects, their frames side by side."""
+"""Groups of clouds that nothing connects as one registration, their frames side by side."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
