@@ -124,7 +124,7 @@ def neighbours(turned: simulate.SimulatedScene) -> tuple[ThinScan, ThinScan, np.
     """Two scans and the true motion from the first to the second."""
     prepared = search.Prepared.of(*here(turned.clouds), 2000)
     poses = prepared.enter(turned.poses)
-    return *prepared.scans.things[:2], geometry.inverse(poses[1]) @ poses[0]
+    return *prepared.scans.items[:2], geometry.inverse(poses[1]) @ poses[0]
 
 
 def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(
@@ -429,7 +429,7 @@ def test_a_cloud_in_another_unit_is_asked_about() -> None:
 def test_a_known_frame_is_kept(
     argument: dict[str, Any], turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "start", refuse)
+    monkeypatch.setattr(search, "find_start", refuse)
     small = [cloud[:100] for cloud in turned.clouds[:2]]
     assert coframe.register(small, **argument).start == "identity"
 

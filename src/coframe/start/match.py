@@ -90,7 +90,7 @@ class MatcherProcess:
         if len(source) < FEWEST:
             return []
         if self._process is None:
-            command = [sys.executable, str(Path(__file__).with_name("worker.py"))]
+            command = [sys.executable, str(Path(__file__).with_name("matcher_process.py"))]
             # On several threads the matcher is slower for a few hundred matches, and not the same
             # from run to run.
             self._process = subprocess.Popen(
