@@ -10,9 +10,18 @@ from coframe.types import Array
 
 @dataclass(frozen=True)
 class Doubt:
-    """A cloud whose pose is uncertain, why, and other poses that fit about as well."""
+    """A cloud whose pose is uncertain, why, and other poses that fit about as well.
+
+    Attributes
+    ----------
+    cloud : int
+        Number of the cloud.
+    reason : str
+        Why its pose is uncertain, and what to do.
+    alternatives : tuple of arrays, (D+1, D+1)
+        Other poses, in the frame that the cloud's group has at the start.
+    """
 
     cloud: int
     reason: str
-    # Poses in the frame that the cloud's group has at the start.
     alternatives: tuple[Float[Array, "D1 D1"], ...] = ()
