@@ -4,6 +4,8 @@
 import itertools
 import os
 import signal
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from coframe.input.source import InMemory, Source
 from coframe.start import features, graph, match, search, verify
 from coframe.start.features import ThinScan
 from coframe.start.match import Edge
+from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Evidence
 
 
@@ -31,7 +34,7 @@ def here(clouds: list[np.ndarray], threads: int = 1) -> tuple[Local[Source], lis
     return place, place.map(Summary.of)
 
 
-def begun(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> search.Start:
+def find(clouds: list[np.ndarray], threads: int = 2, **options: Any) -> search.Start:
     with threadpool_limits(1):
         return search.find_start(*here(clouds, threads), rng=np.random.default_rng(0), **options)
 
@@ -62,7 +65,7 @@ def turned() -> simulate.SimulatedScene:
 
 @pytest.fixture(scope="module")
 def found(turned: simulate.SimulatedScene) -> search.Start:
-    return begun(turned.clouds)
+    return find(turned.clouds)
 
 
 # Scans
@@ -89,9 +92,9 @@ def test_normals_of_a_closed_body_point_out() -> None:
 
 def test_the_spacing_follows_the_unit() -> None:
     cloud = simulate.shape(5000, np.random.default_rng(0)).points
-    side = features.spacing(*here([cloud]), 800)
+    side = features.find_spacing(*here([cloud]), 800)
     assert len(thinned(cloud, side)) == pytest.approx(800, rel=0.1)
-    assert features.spacing(*here([1000 * cloud]), 800) == pytest.approx(1000 * side)
+    assert features.find_spacing(*here([1000 * cloud]), 800) == pytest.approx(1000 * side)
 
 
 def test_a_scan_from_one_side_knows_its_side_and_a_whole_body_has_none() -> None:
@@ -107,7 +110,7 @@ def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alo
     """A cloud in millimetres among clouds in metres: a dense image of it would have 1e12 pixels."""
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.uniform(0, 30, (2000, 3)), [[1e6, 1e6, 5.0]]])
-    image = features.depth_image(points, np.array([0.0, 0.0, 1.0]))
+    image = features.DepthImage.of(points, np.array([0.0, 0.0, 1.0]))
     asked = np.concatenate(
         [rng.uniform(-10, 40, (500, 3)), [[1e6, 1e6, 0.0], [-1.0, 5.0, 0.0], [5e5, 3.0, 0.0]]]
     )
@@ -122,9 +125,9 @@ def test_the_image_of_a_cloud_that_spans_a_million_spacings_holds_its_points_alo
 @pytest.fixture(scope="module")
 def neighbours(turned: simulate.SimulatedScene) -> tuple[ThinScan, ThinScan, np.ndarray]:
     """Two scans and the true motion from the first to the second."""
-    prepared = search.Prepared.of(*here(turned.clouds), 2000)
-    poses = prepared.enter(turned.poses)
-    return *prepared.scans.things[:2], geometry.inverse(poses[1]) @ poses[0]
+    thin = search.ThinScans.of(*here(turned.clouds), 2000)
+    poses = thin.enter_poses(turned.poses)
+    return *thin.scans.items[:2], geometry.inverse(poses[1]) @ poses[0]
 
 
 def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(
@@ -135,7 +138,7 @@ def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(
         a, b, geometry.exp(np.array([0.05, -0.05, 0.05, 1.0, 1.0, -1.0])) @ true
     )
     assert verify.motion_distance(evidence.motion, true) < 1
-    assert evidence.weight > 3 * graph.LEAST_WEIGHT
+    assert evidence.weight > 3 * START.min_evidence
     rng = np.random.default_rng(0)
     wrong = [geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3)) for _ in range(30)]
     weights = [
@@ -144,7 +147,7 @@ def test_the_true_motion_has_evidence_and_a_wrong_one_has_none(
         if verify.motion_distance(e.motion, true) > 5
     ]
     assert len(weights) > 20
-    assert max(weights) < graph.LEAST_WEIGHT
+    assert max(weights) < START.min_evidence
 
 
 def test_evidence_is_about_the_same_in_both_directions(
@@ -152,7 +155,7 @@ def test_evidence_is_about_the_same_in_both_directions(
 ) -> None:
     a, b, true = neighbours
     there, back = verify.evidence_for(a, b, true), verify.evidence_for(b, a, geometry.inverse(true))
-    assert there.common == back.common
+    assert there.overlap == back.overlap
     assert there.weight == pytest.approx(back.weight, rel=0.2)
 
 
@@ -162,7 +165,7 @@ def test_evidence_is_about_the_same_in_both_directions(
 def test_a_crash_of_the_native_code_costs_one_pair(
     turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = search.Prepared.of(*here(turned.clouds), 2000)
+    scans = search.ThinScans.of(*here(turned.clouds), 2000).scans
     pairs = [(0, 1), (1, 2), (2, 3)]
     calls = itertools.count()
     whole = match.MatcherProcess.motions
@@ -174,18 +177,30 @@ def test_a_crash_of_the_native_code_costs_one_pair(
             self._process.wait()
         return whole(self, source, target)
 
-    sound, none = match.edges(prepared.scans, pairs)
+    sound, none = match.match_pairs(scans, pairs)
     monkeypatch.setattr(match.MatcherProcess, "motions", dying)
-    edges, crashed = match.edges(prepared.scans, pairs)
+    edges, crashed = match.match_pairs(scans, pairs)
     assert none == []
     assert crashed == [(1, 2)]
     assert [(e.first, e.second) for e in edges] == [(0, 1), (2, 3)]
     np.testing.assert_array_equal(edges[1].best.motion, sound[2].best.motion)
 
 
+def test_the_recipe_says_how_many_motions_are_sought(
+    neighbours: tuple[ThinScan, ThinScan, np.ndarray],
+) -> None:
+    points = match.correspondences(*neighbours[:2])
+    for count in (1, 2, 3):
+        with closing(match.MatcherProcess(replace(START, motions_per_pair=count))) as matcher:
+            found = matcher.motions(*points)
+        assert found is not None
+        assert len(found) == count
+        assert verify.motion_distance(found[0], neighbours[2]) < 5
+
+
 def test_progress_counts_every_pair(turned: simulate.SimulatedScene) -> None:
     seen: list[tuple[int, int]] = []
-    begun(turned.clouds[:3], on_pair=lambda done, total: seen.append((done, total)))
+    find(turned.clouds[:3], on_pair=lambda done, total: seen.append((done, total)))
     assert seen[:3] == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -197,11 +212,7 @@ def edge(
 ) -> Edge:
     motion = geometry.inverse(poses[b]) @ poses[a]
     motion = motion if off is None else off @ motion
-    common = weight / (np.log(1 / (np.sqrt(2 * np.pi * np.e) * 0.1)))
-    evidence = Evidence(
-        motion, overlap=0.4, common=float(common), conflict=0.0, residual=0.1, stiffness=0.1
-    )
-    return Edge(a, b, evidence, size=2000)
+    return Edge(a, b, Evidence(motion, weight, overlap=0.4, stiffness=0.1), size=2000)
 
 
 @pytest.fixture
@@ -219,19 +230,19 @@ WRONG = geometry.exp(np.array([2.0, 1.0, 0.0, 10.0, 0.0, 0.0]))
 def test_a_ring_with_wrong_edges_gives_true_poses(poses: np.ndarray) -> None:
     ring = [edge(j, (j + 1) % 6, poses) for j in range(6)] + [edge(0, 2, poses), edge(3, 5, poses)]
     wrong = [edge(1, 4, poses, 450.0, WRONG), edge(2, 5, poses, 450.0, WRONG)]
-    settled = graph.solved(ring + wrong, 6)
-    assert settled.groups == ((0, 1, 2, 3, 4, 5),)
-    assert settled.dropped == tuple(wrong)
-    assert metrics.rotation_errors(settled.poses, poses).max() < 1e-6
-    assert metrics.translation_errors(settled.poses, poses).max() < 1e-6
+    solved = graph.best_graph(ring + wrong, 6)
+    assert solved.groups == ((0, 1, 2, 3, 4, 5),)
+    assert solved.dropped == tuple(wrong)
+    assert metrics.rotation_errors(solved.poses, poses).max() < 1e-6
+    assert metrics.translation_errors(solved.poses, poses).max() < 1e-6
 
 
 def test_a_strong_wrong_edge_loses_to_the_cycles_it_breaks(poses: np.ndarray) -> None:
     edges = [edge(a, b, poses) for a, b in itertools.combinations(range(6), 2)]
     edges[3] = edge(edges[3].first, edges[3].second, poses, 1500.0, WRONG)
-    settled = graph.solved(edges, 6)
-    assert settled.dropped == (edges[3],)
-    assert metrics.rotation_errors(settled.poses, poses).max() < 1e-6
+    solved = graph.best_graph(edges, 6)
+    assert solved.dropped == (edges[3],)
+    assert metrics.rotation_errors(solved.poses, poses).max() < 1e-6
 
 
 def test_averaging_spreads_small_errors(poses: np.ndarray) -> None:
@@ -240,27 +251,27 @@ def test_averaging_spreads_small_errors(poses: np.ndarray) -> None:
         edge(a, b, poses, off=geometry.exp(rng.normal(scale=0.01, size=6)))
         for a, b in itertools.combinations(range(6), 2)
     ]
-    tree = graph.solved(edges[:5], 6)
-    whole = graph.solved(edges, 6)
+    tree = graph.best_graph(edges[:5], 6)
+    whole = graph.best_graph(edges, 6)
     assert (
         metrics.rotation_errors(whole.poses, poses).mean()
         < metrics.rotation_errors(tree.poses, poses).mean()
     )
 
 
-def test_groups_are_told_apart(poses: np.ndarray) -> None:
-    settled = graph.solved([edge(0, 3, poses), edge(3, 5, poses), edge(1, 2, poses)], 6)
-    assert settled.groups == ((0, 3, 5), (1, 2), (4,))
-    assert graph.solved([], 3).groups == ((0,), (1,), (2,))
+def test_edges_that_do_not_touch_give_groups(poses: np.ndarray) -> None:
+    solved = graph.best_graph([edge(0, 3, poses), edge(3, 5, poses), edge(1, 2, poses)], 6)
+    assert solved.groups == ((0, 3, 5), (1, 2), (4,))
+    assert graph.best_graph([], 3).groups == ((0,), (1,), (2,))
 
 
 def test_a_rival_edge_makes_a_hypothesis(poses: np.ndarray) -> None:
     chain = [edge(0, 1, poses), edge(1, 2, poses)]
     rival = edge(0, 2, poses, 450.0, WRONG)
-    graphs = graph.hypotheses([*chain, rival], 3)
+    graphs = graph.find_hypotheses([*chain, rival], 3)
     assert len(graphs) > 1
     assert any(rival in each.edges for each in graphs)
-    assert len(graph.hypotheses(chain, 3)) == 1
+    assert len(graph.find_hypotheses(chain, 3)) == 1
 
 
 # Starts
@@ -281,14 +292,14 @@ def test_the_same_bits_for_any_number_of_threads(
     turned: simulate.SimulatedScene, found: search.Start
 ) -> None:
     for threads in (1, 3):
-        np.testing.assert_array_equal(begun(turned.clouds, threads).poses, found.poses)
+        np.testing.assert_array_equal(find(turned.clouds, threads).poses, found.poses)
 
 
 @pytest.mark.parametrize("unit", [1e-3, 1e3])
 def test_units_do_not_matter(
     turned: simulate.SimulatedScene, found: search.Start, unit: float
 ) -> None:
-    other = begun([unit * cloud for cloud in turned.clouds]).poses[0]
+    other = find([unit * cloud for cloud in turned.clouds]).poses[0]
     other[:, :3, 3] /= unit
     np.testing.assert_allclose(
         metrics.relative(other), metrics.relative(found.poses[0]), rtol=0, atol=1e-9
@@ -296,7 +307,7 @@ def test_units_do_not_matter(
 
 
 def test_clouds_that_lie_in_place_are_left_there() -> None:
-    start = begun(scene(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds)
+    start = find(scene(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds)
     assert start.source == "identity"
     assert start.pairs == 0
     np.testing.assert_array_equal(start.poses[0], geometry.identity(4, 3))
@@ -308,7 +319,7 @@ def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
     turns = np.array([geometry.exp_rotation(np.radians([0.0, 24.0 * j, 0.0])) for j in range(15)])
     clouds = [cloud @ R for cloud, R in zip(still.clouds, turns, strict=True)]
     with unchecked():
-        start = begun(clouds)
+        start = find(clouds)
     assert start.source == "matched"
     assert (
         metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
@@ -325,12 +336,12 @@ def test_clouds_in_the_plane() -> None:
 
 def test_many_clouds_try_few_pairs() -> None:
     clouds = scene(8, 600, 360.0).clouds
-    many = search.Prepared.of(*here(clouds), 300).scans.subset([j % 8 for j in range(40)])
-    pairs = match.candidates(many, np.random.default_rng(0))
-    assert len(pairs) < 40 * (match.ALIKE + match.IN_ORDER)
+    many = search.ThinScans.of(*here(clouds), 300).scans.subset([j % 8 for j in range(40)])
+    pairs = match.candidate_pairs(many, np.random.default_rng(0))
+    assert len(pairs) < 40 * (START.similar_clouds + START.following_clouds)
     assert all((j, j + 1) in pairs for j in range(39))
-    alike = match.alike(many, np.random.default_rng(0))
-    assert all(int(alike[j].argmax()) % 8 == j % 8 for j in range(40))
+    similarity = match.compare_scans(many, np.random.default_rng(0))
+    assert all(int(similarity[j].argmax()) % 8 == j % 8 for j in range(40))
 
 
 # What cannot be known
@@ -352,8 +363,27 @@ def test_planes_are_ambiguous() -> None:
     flat = [
         np.c_[rng.uniform(-1, 1, (1500, 2)), rng.normal(scale=0.003, size=1500)] for _ in range(3)
     ]
-    start = begun([cloud @ geometry.random_rotation(rng, 3).T for cloud in flat])
+    start = find([cloud @ geometry.random_rotation(rng, 3).T for cloud in flat])
     assert {doubt.cloud for doubt in start.doubts} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "why"),
+    [
+        (replace(START, min_stiffness=np.inf), "it can slide"),
+        (replace(START, bridge_factor=np.inf), "too little surface"),
+    ],
+)
+def test_a_reason_without_alternatives_does_not_count_them(
+    turned: simulate.SimulatedScene, recipe: StartRecipe, why: str
+) -> None:
+    doubts = find(turned.clouds[:2], recipe=recipe).doubts
+    assert [doubt.cloud for doubt in doubts] == [0, 1]
+    for doubt in doubts:
+        assert doubt.alternatives == ()
+        assert doubt.reason.startswith("its pose is ambiguous")
+        assert why in doubt.reason
+        assert doubt.reason.endswith("give start poses, or scans that overlap more")
 
 
 def test_clouds_that_nothing_connects_are_not_called_aligned() -> None:
@@ -422,14 +452,14 @@ def test_a_cloud_in_another_unit_is_asked_about() -> None:
     assert unit_doubt([1.0, 49.0], ["a", "b"]) is None
 
 
-# The door
+# The public interface
 
 
 @pytest.mark.parametrize("argument", [{"fixed": [0]}, {"options": coframe.Options(motion="yaw")}])
 def test_a_known_frame_is_kept(
     argument: dict[str, Any], turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "start", refuse)
+    monkeypatch.setattr(search, "find_start", refuse)
     small = [cloud[:100] for cloud in turned.clouds[:2]]
     assert coframe.register(small, **argument).start == "identity"
 

@@ -54,7 +54,7 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
 def test_good_poses_are_not_matched(
     turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "start", refuse)
+    monkeypatch.setattr(search, "find_start", refuse)
     result = registered(turned.clouds, poses=off(turned.poses, 20.0, seed=0))
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
     assert (result.start, result.warnings, result.pairs_tried) == ("given", (), 0)
@@ -76,7 +76,7 @@ def test_matched_poses_on_another_side_are_no_help(
         search.MATCHED,
         15,
     )
-    monkeypatch.setattr(search, "start", lambda *_, **__: found)
+    monkeypatch.setattr(search, "find_start", lambda *_, **__: found)
     monkeypatch.setattr(
         schedule, "rivals", lambda fits, runner, margin, lonely=None: list(fits) if lonely else []
     )

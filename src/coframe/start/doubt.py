@@ -10,10 +10,18 @@ from coframe.types import Array
 
 @dataclass(frozen=True)
 class Doubt:
-    """A cloud whose place is not certain, why, and other places that fit about as well."""
+    """A cloud whose pose is uncertain, why, and other poses that fit about as well.
+
+    Attributes
+    ----------
+    cloud : int
+        Number of the cloud.
+    reason : str
+        Why its pose is uncertain, and what to do.
+    alternatives : tuple of arrays, (D+1, D+1)
+        Other poses, in the frame that the cloud's group has at the start.
+    """
 
     cloud: int
     reason: str
-    alternatives: tuple[
-        Float[Array, "D1 D1"], ...
-    ] = ()  # poses, relative to the same group's frame at the start
+    alternatives: tuple[Float[Array, "D1 D1"], ...] = ()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A cloud as the matcher sees it: few points, evenly spaced, with normals and descriptors of the
-surface around them.
+"""Thin scans: few points of a cloud, evenly spaced, with normals and descriptors of the surface.
 
-Lengths are in multiples of the spacing between these points, which is the same for all clouds:
-nothing here has a unit. The descriptors are fast point feature histograms (Rusu et al., 2009): they
-do not change when the cloud is turned or moved.
+Lengths are in multiples of the spacing between these points, which is the same for all clouds, so
+the user's unit does not matter. The descriptors are fast point feature histograms (Rusu et al.,
+2009): they do not change when the cloud is rotated or moved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,33 +19,27 @@ from coframe.compute.places import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
 from coframe.input.source import InMemory, Source
+from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
-
-NORMAL_RADIUS = 3.0  # spacings: the patch a normal is fitted to
-FEATURE_RADIUS = 6.0  # spacings: the patch a descriptor describes
-BINS = 11  # of each of the three angles
-LEAST_NEIGHBOURS = 5  # points with fewer are stray
-HIDDEN = 3.0  # spacings: what lies deeper than this below another point is hidden by it
-ONE_SIDED = 0.05  # share of its points that a cloud seen from one side may hide
 
 
 @dataclass(frozen=True)
 class ThinScan:
-    """A cloud made sparse: n points about one spacing apart, in units of the spacing, about the
-    cloud's median.
-    """
+    """A cloud thinned out: points about one spacing apart, in spacings from the cloud's median."""
 
     points: Float[Array, "n 3"]
-    normals: Float[Array, "n 3"]  # oriented alike; which of the two ways is a guess
-    descriptors: Float[Array, "n F"]  # unit vectors
+    # Signs agree along the surface; which side is out is a guess.
+    normals: Float[Array, "n 3"]
+    # Unit vectors.
+    descriptors: Float[Array, "n F"]
     tree: cKDTree
-    # the direction from which all points can be seen, if there is one
+    # The direction from which all points can be seen, if there is one.
     view: Float[Array, " 3"] | None
 
     def __len__(self) -> int:
         return len(self.points)
 
-    def fewer(self, count: int) -> "ThinScan":
+    def subsample(self, count: int) -> "ThinScan":
         """About `count` of the points, spread over all."""
         every = slice(None, None, max(1, len(self) // count))
         return replace(
@@ -56,43 +49,52 @@ class ThinScan:
             descriptors=self.descriptors[every],
         )
 
-    def flipped(self) -> "ThinScan":
-        """The same scan with its normals the other way."""
+    def flipped(self, recipe: StartRecipe = START) -> "ThinScan":
+        """The scan with its normals reversed."""
         return replace(
             self,
             normals=-self.normals,
-            descriptors=descriptors(self.points, -self.normals, self.tree),
+            descriptors=describe(self.points, -self.normals, self.tree, recipe),
             view=None,
         )
 
     @classmethod
-    def of(cls, points: Float[Array, "N 3"]) -> "ThinScan":
-        """The scan of points that are already one spacing apart. Stray points are left out."""
+    def of(cls, points: Float[Array, "N 3"], recipe: StartRecipe = START) -> "ThinScan":
+        """The scan of points that are one spacing apart already. Stray points are left out."""
         tree = cKDTree(points)
-        count = tree.query_ball_point(points, NORMAL_RADIUS, return_length=True)
-        kept = count > LEAST_NEIGHBOURS
-        if kept.sum() > LEAST_NEIGHBOURS and not kept.all():
+        count = tree.query_ball_point(points, recipe.normal_radius, return_length=True)
+        kept = count > recipe.max_stray_neighbours
+        if kept.sum() > recipe.max_stray_neighbours and not kept.all():
             points = points[kept]
             tree = cKDTree(points)
-        normals = oriented(points, *fitted_normals(points, tree))
-        return cls(points, normals, descriptors(points, normals, tree), tree, view(points, normals))
+        normals = orient_normals(points, *fit_normals(points, tree, recipe), recipe)
+        return cls(
+            points,
+            normals,
+            describe(points, normals, tree, recipe),
+            tree,
+            find_view(points, normals, recipe),
+        )
 
 
-def spacing(clouds: PerCloud[Source], summaries: Sequence[Summary], count: int) -> float:
-    """The side of a grid of which the median cloud touches about `count` cells: a length that
-    follows the clouds' units.
+def find_spacing(
+    clouds: PerCloud[Source],
+    summaries: Sequence[Summary],
+    count: int,
+    recipe: StartRecipe = START,
+) -> float:
+    """The side of a grid of which the median cloud touches about `count` cells, in user units.
 
     Clouds that have fewer points than that give the side at which most of their points have a cell
     of their own.
     """
     high = float(np.median(clouds.map(reach, summaries)))
-    # most points in one place
-    high = high or max(
-        float(np.abs([s.low - s.median, s.high - s.median]).max()) for s in summaries
-    )
-    low = high / 1000
-    wanted = min(count, 0.7 * float(np.median([summary.count for summary in summaries])))
-    for _ in range(12):
+    if high == 0:  # Most points coincide.
+        high = max(float(np.abs([s.low - s.median, s.high - s.median]).max()) for s in summaries)
+    low = high / recipe.spacing_range
+    points = float(np.median([summary.count for summary in summaries]))
+    wanted = min(count, recipe.max_cells_per_point * points)
+    for _ in range(recipe.spacing_bisections):
         middle = float(np.sqrt(low * high))
         if np.median(clouds.map(touched, summaries, shared=(middle,))) > wanted:
             low = middle
@@ -119,16 +121,16 @@ def touched(cloud: Source, summary: Summary, side: float) -> int:
 
 
 def thin(cloud: Source, summary: Summary, side: float) -> Float[Array, "n D"]:
-    """The means of the points in each cell of a grid through the cloud's median, which is the
-    origin of the result.
-    """
+    """The mean of the points in each cell of a grid, relative to the cloud's median."""
     cells = _cells(cloud, summary, side)
-    mass, sums = np.zeros(len(cells)), np.zeros((cloud.shape[1], len(cells)))
+    mass = np.zeros(len(cells))
+    sums = np.zeros((cloud.shape[1], len(cells)))
     for block in cloud.counted().blocks():
         cell = np.searchsorted(cells, _cell(block.points, summary, side))
         np.add.at(mass, cell, 1)
         for axis, total in zip((block.points - summary.median).T, sums, strict=True):
-            np.add.at(total, cell, axis)  # point by point: the sums do not depend on the blocks
+            # Point by point, so that the sums do not depend on the blocks.
+            np.add.at(total, cell, axis)
     return (sums / mass).T.copy()
 
 
@@ -155,18 +157,14 @@ def _cell(points: Float[Array, "N D"], summary: Summary, side: float) -> Int[Arr
     return flat
 
 
-def fitted_normals(
-    points: Float[Array, "n 3"],
-    tree: cKDTree,
-    *,
-    radius: float = NORMAL_RADIUS,
-    planar: bool = False,
+def fit_normals(
+    points: Float[Array, "n 3"], tree: cKDTree, recipe: StartRecipe, *, planar: bool = False
 ) -> tuple[Float[Array, "n 3"], Float[Array, " n"]]:
-    """Normals of the planes through the neighbours of each point, of either sign, and how rough the
-    patches are.
+    """Normals, of either sign, of the patch around each point, and how rough these patches are.
 
-    `planar`: the points lie in the plane z = 0, and so do the normals of the lines through them.
+    `planar`: the points are in the plane z = 0, and so are the normals of the lines through them.
     """
+    radius = recipe.normal_radius
     source, target = _neighbours(points, tree, radius)
     n = len(points)
     d = points[target] - points[source]
@@ -180,10 +178,10 @@ def fitted_normals(
         ],
         1,
     ).reshape(n, 3, 3)
-    # a patch along a line gets a normal that does not hang on the last bit
+    # A patch along a line has many normals: which one is taken must not depend on the last bit.
     second += 1e-6 * np.diag([1.0, 2.0, 3.0])
     if planar:
-        second[:, 2, 2] = 1e3 * radius**2  # no normal along z
+        second[:, 2, 2] = 1e3 * radius**2  # So large that no normal is along z.
     values, vectors = np.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])
     return vectors[:, :, 0], values[:, 0] / np.maximum(values[:, 1], np.finfo(float).tiny)
 
@@ -194,20 +192,23 @@ def _neighbours(points: Float[Array, "n 3"], tree: cKDTree, radius: float) -> tu
     return np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
 
 
-def oriented(
-    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], roughness: Float[Array, " n"]
+def orient_normals(
+    points: Float[Array, "n 3"],
+    normals: Float[Array, "n 3"],
+    roughness: Float[Array, " n"],
+    recipe: StartRecipe,
 ) -> Float[Array, "n 3"]:
-    """Normals whose signs agree between neighbours, carried along a tree over the surface that
-    avoids its edges.
+    """Normals whose signs agree between neighbours, carried along a tree that avoids sharp edges.
 
     The sign of a connected piece is that which makes it bulge: surfaces are seen from outside more
-    often than from inside, and where all clouds are seen from inside, all are turned alike.
+    often than from inside, and where all clouds are seen from inside, all are reversed alike.
     """
     n = len(points)
-    near = cKDTree(points).query(points, min(9, n))[1]
+    near = cKDTree(points).query(points, min(recipe.sign_neighbours + 1, n))[1]
     source, target = np.repeat(np.arange(n), near.shape[1] - 1), near[:, 1:].ravel()
     agreement = np.abs((normals[source] * normals[target]).sum(1))
-    cost = 1.0 - agreement + 0.1 * (roughness[source] + roughness[target]) + 1e-6
+    rough = recipe.roughness_cost * (roughness[source] + roughness[target])
+    cost = 1.0 - agreement + rough + 1e-6
     graph = coo_array((cost, (source, target)), shape=(n, n)).tocsr()
     graph = graph.maximum(graph.T)
     tree = minimum_spanning_tree(graph)
@@ -218,20 +219,21 @@ def oriented(
         for i in order[1:]:
             sign[i] = sign[before[i]] if normals[i] @ normals[before[i]] >= 0 else -sign[before[i]]
     signed = sign[:, None] * normals
-    source, target = _neighbours(points, cKDTree(points), FEATURE_RADIUS)
+    source, target = _neighbours(points, cKDTree(points), recipe.feature_radius)
     height = (signed[source] * (points[target] - points[source])).sum(1)
     vote = -np.bincount(piece[source], height, minlength=pieces)
     return signed * np.where(vote[piece] < 0, -1.0, 1.0)[:, None]
 
 
-def descriptors(
-    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], tree: cKDTree
+def describe(
+    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], tree: cKDTree, recipe: StartRecipe
 ) -> Float[Array, "n F"]:
-    """Fast point feature histograms, as unit vectors whose products tell how alike two patches are
-    (Hellinger's distance).
+    """Fast point feature histograms, as unit vectors.
+
+    Their inner products measure how similar two patches are (Hellinger's distance).
     """
     n = len(points)
-    source, target = _neighbours(points, tree, FEATURE_RADIUS)
+    source, target = _neighbours(points, tree, recipe.feature_radius)
     d = points[target] - points[source]
     distance = np.maximum(np.linalg.norm(d, axis=1), 1e-9)
     d = d / distance[:, None]
@@ -242,58 +244,74 @@ def descriptors(
     w = np.cross(u, v)
     other = normals[target]
     angles = (
-        (v * other).sum(1),  # alpha, in [-1, 1]
-        (u * d).sum(1),  # phi, in [-1, 1]
-        np.arctan2((w * other).sum(1), (u * other).sum(1)) / np.pi,  # theta, in [-1, 1]
+        (v * other).sum(1),  # The cosine alpha.
+        (u * d).sum(1),  # The cosine phi.
+        np.arctan2((w * other).sum(1), (u * other).sum(1)) / np.pi,  # The angle theta.
     )
-    simple = np.concatenate([_histograms(source, angle, n) for angle in angles], 1)
+    simple = np.concatenate([_histograms(source, angle, n, recipe.bins) for angle in angles], 1)
     weights = csr_array((1 / np.maximum(distance, 1.0), (source, target)), shape=(n, n))
     total = np.maximum(np.asarray(weights.sum(1)).reshape(n, 1), np.finfo(float).tiny)
     full = simple + (weights @ simple) / total
     return np.sqrt(full / np.maximum(full.sum(1, keepdims=True), np.finfo(float).tiny))
 
 
-def _histograms(source: Array, value: Float[Array, " m"], n: int) -> Float[Array, "n B"]:
-    """For each source, the shares of its values in bins of [-1, 1]; a value is split between the
-    two nearest bins.
+def _histograms(source: Array, value: Float[Array, " m"], n: int, bins: int) -> Float[Array, "n B"]:
+    """For each source, the shares of its values in bins of [-1, 1].
+
+    A value is split between the two nearest bins.
     """
-    place = np.clip((value + 1) / 2 * BINS - 0.5, 0, BINS - 1)
-    low = np.minimum(place.astype(int), BINS - 2)
-    share = place - low
-    counts = np.bincount(source * BINS + low, 1 - share, minlength=n * BINS)
-    counts += np.bincount(source * BINS + low + 1, share, minlength=n * BINS)
-    counts = counts.reshape(n, BINS)
+    position = np.clip((value + 1) / 2 * bins - 0.5, 0, bins - 1)
+    low = np.minimum(position.astype(int), bins - 2)
+    share = position - low
+    counts = np.bincount(source * bins + low, 1 - share, minlength=n * bins)
+    counts += np.bincount(source * bins + low + 1, share, minlength=n * bins)
+    counts = counts.reshape(n, bins)
     return counts / np.maximum(counts.sum(1, keepdims=True), 1)
 
 
-def view(points: Float[Array, "n 3"], normals: Float[Array, "n 3"]) -> Float[Array, " 3"] | None:
-    """The direction a cloud was scanned from, if it was scanned from one: no point hides another
-    there.
-    """
+def find_view(
+    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], recipe: StartRecipe
+) -> Float[Array, " 3"] | None:
+    """The direction a cloud was scanned from, if it was one: no point hides another there."""
     mean = normals.mean(0)
-    for _ in range(20):  # towards the direction that even the most slanted normals look at
-        slanted = normals @ mean < 0.1 * np.linalg.norm(mean)
+    for _ in range(recipe.view_steps):  # Towards a direction that the most slanted normals face.
+        slanted = normals @ mean < recipe.slanted_cosine * np.linalg.norm(mean)
         mean = mean + normals[slanted].sum(0) / len(normals)
     length = float(np.linalg.norm(mean))
-    if length < 1e-3:
+    if length < recipe.min_view_length:
         return None
     direction = mean / length
-    front = depth_image(points, direction)
-    height = points @ direction
-    return direction if np.mean(front.at(points) - height > HIDDEN) < ONE_SIDED else None
+    depth = DepthImage.of(points, direction).at(points) - points @ direction
+    return direction if np.mean(depth > recipe.hidden_depth) < recipe.max_hidden_share else None
 
 
 @dataclass(frozen=True)
 class DepthImage:
-    """The height of the highest point in each cell of a grid across a direction. Only cells with
-    points are held: a cloud in another unit than the rest, or with points far away, spans a grid
-    that no memory holds."""
+    """The height of the highest point in each cell of a grid across a direction.
+
+    Only cells with points are stored: a cloud in another unit than the rest, or with points far
+    away, spans a grid that no memory holds.
+    """
 
     axes: Float[Array, "2 3"]
     low: Float[Array, " 2"]
     columns: int
-    cells: Int[Array, " C"]  # row * columns + column of those with points, sorted
+    # Row * columns + column of the cells with points, sorted.
+    cells: Int[Array, " C"]
     height: Float[Array, " C"]
+
+    @classmethod
+    def of(cls, points: Float[Array, "n 3"], direction: Float[Array, " 3"]) -> "DepthImage":
+        """The points as a camera far away in `direction` sees them, one spacing a pixel."""
+        axes = np.linalg.svd(direction[None])[2][1:]
+        flat = points @ axes.T
+        low = flat.min(0)
+        row, column = np.floor(flat - low).astype(np.int64).T
+        columns = int(column.max()) + 1
+        cells, cell = np.unique(row * columns + column, return_inverse=True)
+        height = np.full(len(cells), -np.inf)
+        np.maximum.at(height, cell, points @ direction)
+        return cls(axes, low, columns, cells, height)
 
     def at(self, points: Float[Array, "n 3"]) -> Float[Array, " n"]:
         """The height of the image where each point falls, -inf where there is none."""
@@ -302,16 +320,3 @@ class DepthImage:
         nearest = np.minimum(np.searchsorted(self.cells, cell), len(self.cells) - 1)
         inside = (column >= 0) & (column < self.columns) & (self.cells[nearest] == cell)
         return np.where(inside, self.height[nearest], -np.inf)
-
-
-def depth_image(points: Float[Array, "n 3"], direction: Float[Array, " 3"]) -> DepthImage:
-    """The points as a camera far away in `direction` sees them, one spacing a pixel."""
-    axes = np.linalg.svd(direction[None])[2][1:]
-    flat = points @ axes.T
-    low = flat.min(0)
-    row, column = np.floor(flat - low).astype(np.int64).T
-    columns = int(column.max()) + 1
-    cells, place = np.unique(row * columns + column, return_inverse=True)
-    height = np.full(len(cells), -np.inf)
-    np.maximum.at(height, place, points @ direction)
-    return DepthImage(axes, low, columns, cells, height)

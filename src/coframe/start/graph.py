@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""From motions between pairs to one pose per scan: cycles checked, groups found, poses averaged
-over all that is consistent.
+"""From motions between pairs to one pose per scan.
+
+Edges that have enough evidence are checked against each other in cycles; those that agree connect
+the scans into groups, and the poses of a group are averaged over all its edges.
 """
 
 from collections.abc import Sequence
@@ -12,207 +14,207 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 from coframe import geometry
-from coframe.start import verify
 from coframe.start.match import Edge
+from coframe.start.recipe import START, StartRecipe
+from coframe.start.verify import motion_distance
 from coframe.types import Array
 
-LEAST_WEIGHT = 60.0  # nats: clouds that do not overlap reach 45 by chance,
-FULL = 1000  # points, and less where there are fewer points than that,
-FEWEST = 0.25  # but this share of the weight is needed of the smallest cloud
-LEAST_OVERLAP = 0.15
-CLEAR = 0.25  # of the weight of an edge's best motion: by so much the next must fall behind
-FIRM = 0.008  # stiffness: what has less can slide (spheres and planes have below 0.003)
-BRIDGE = 2.5  # times the least weight, for an edge that no cycle confirms
-BROKEN = 8.0  # spacings: a cycle that misses its beginning by more is broken
-LOOSE = 2.0  # spacings: residuals beyond this count less and less
-SWEEPS = 20  # of the averaging
-# of the weight of the edges it contradicts: with more, an edge makes a hypothesis of its own
-DOUBT = 0.5
-MOST_HYPOTHESES, MOST_RIVALS = 3, 8
+Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Where the scans lie, up to one motion for each group of scans that hang together."""
+    """Poses of the scans, up to one motion for each group of connected scans."""
 
-    poses: Float[Array, "M 4 4"]  # of the scans, in spacings
-    groups: tuple[tuple[int, ...], ...]  # largest first
-    edges: tuple[Edge, ...]  # that hold the groups together
-    dropped: tuple[Edge, ...]  # that speak against them
+    # [spacings] Poses of the scans.
+    poses: Float[Array, "M 4 4"]
+    # Connected scans, the largest group first.
+    groups: Groups
+    # Edges that are consistent with the poses, and connect the groups.
+    edges: tuple[Edge, ...]
+    # Edges that are inconsistent with them.
+    dropped: tuple[Edge, ...]
+
+    @property
+    def evidence(self) -> float:
+        """The evidence [nats] of all edges that are consistent."""
+        return sum(edge.best.weight for edge in self.edges)
 
 
-def accepted(edges: Sequence[Edge]) -> list[Edge]:
-    """The edges whose evidence is more than chance gives."""
+def supported(edges: Sequence[Edge], recipe: StartRecipe = START) -> list[Edge]:
+    """The edges that have more evidence than unrelated surfaces reach by chance."""
     return [
         edge
         for edge in edges
-        if edge.best.weight >= least_weight(edge) and edge.best.overlap >= LEAST_OVERLAP
+        if edge.best.weight >= needed_evidence(edge, recipe)
+        and edge.best.overlap >= recipe.min_overlap
     ]
 
 
-def unambiguous(edges: Sequence[Edge]) -> list[Edge]:
-    """The edges for whose motion there is clearly more evidence than for any other, and which
-    cannot slide.
-    """
+def unambiguous(edges: Sequence[Edge], recipe: StartRecipe = START) -> list[Edge]:
+    """The edges that cannot slide, and whose best motion has clearly more evidence than others."""
     return [
         edge
-        for edge in accepted(edges)
-        if edge.margin >= max(least_weight(edge), CLEAR * edge.best.weight)
-        and edge.best.stiffness >= FIRM
+        for edge in supported(edges, recipe)
+        if edge.margin >= max(needed_evidence(edge, recipe), recipe.min_margin * edge.best.weight)
+        and edge.best.stiffness >= recipe.min_stiffness
     ]
 
 
-def least_weight(edge: Edge) -> float:
-    """What an edge between scans of this size must weigh."""
-    return LEAST_WEIGHT * float(np.clip(edge.size / FULL, FEWEST, 1))
-
-
-def decided(edges: Sequence[Edge], count: int) -> tuple[list[Graph], tuple[tuple[int, ...], ...]]:
-    """Hypotheses about the graph, best first, and the groups that unambiguous edges hold together.
-
-    Other edges are used only where these leave several groups; what they add is a guess.
-    """
-    graphs = hypotheses(unambiguous(edges), count)
-    solid = _without_thin_bridges(graphs[0], count)
-    if len(solid) < len(graphs[0].edges):
-        graphs = hypotheses(solid, count)
-    if len(graphs[0].groups) == 1:
-        return graphs, graphs[0].groups
-    return hypotheses(accepted(edges), count, trusted=graphs[0].edges), graphs[0].groups
-
-
-def _without_thin_bridges(graph: Graph, count: int) -> list[Edge]:
-    """The edges but for those that alone connect two parts, in no cycle that would confirm them,
-    unless they are strong.
-    """
-    pieces = len(graph.groups)
-    return [
-        edge
-        for edge in graph.edges
-        if edge.margin >= BRIDGE * least_weight(edge)
-        or _components([other for other in graph.edges if other is not edge], count).max() + 1
-        == pieces
-    ]
-
-
-def solved(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> Graph:
-    """The graph of accepted edges. `trusted` edges come before all others, whatever their weight.
-
-    Without any, an edge that had to be dropped is tried as one, and kept where more evidence agrees
-    with it than without it.
-    """
-    best = _settled(edges, count, trusted)
-    for rival in (
-        [] if trusted else sorted(best.dropped, key=lambda edge: -edge.best.weight)[:MOST_RIVALS]
-    ):
-        other = _settled(edges, count, [rival])
-        if _agreed(other) > _agreed(best):
-            best = other
-    return best
-
-
-def _agreed(graph: Graph) -> float:
-    return sum(edge.best.weight for edge in graph.edges)
-
-
-def _settled(edges: Sequence[Edge], count: int, trusted: Sequence[Edge]) -> Graph:
-    weights = np.array([edge.best.weight for edge in edges])
-    if len(edges):
-        certain = np.array([any(edge is other for other in trusted) for edge in edges])
-        weights = np.maximum(weights + _cycles(edges, count), 1.0) + np.where(
-            certain, 10 * weights.sum(), 0
-        )
-    poses = _along_tree(edges, weights, count)
-    kept = [edge for edge in edges if _gap(poses, edge) < BROKEN]
-    # an edge that averaging leaves behind is dropped, and the rest averaged again
-    for _ in range(2):
-        poses = averaged(poses, kept)
-        kept = [edge for edge in kept if _gap(poses, edge) < BROKEN]
-    member = _components(kept, count)
-    groups = [tuple(np.flatnonzero(member == k).tolist()) for k in range(member.max() + 1)]
-    groups.sort(key=lambda group: (-len(group), group))
-    return Graph(
-        poses,
-        tuple(groups),
-        tuple(kept),
-        tuple(edge for edge in edges if not any(edge is k for k in kept)),
+def needed_evidence(edge: Edge, recipe: StartRecipe) -> float:
+    """The evidence [nats] that an edge between scans of this size needs."""
+    return recipe.min_evidence * float(
+        np.clip(edge.size / recipe.full_size, recipe.min_evidence_share, 1)
     )
 
 
-def hypotheses(edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = ()) -> list[Graph]:
-    """The best graph, and others that trust an edge which it had to drop, or an edge's other motion
-    that is nearly as good.
+def solve_graph(
+    edges: Sequence[Edge], count: int, recipe: StartRecipe = START
+) -> tuple[list[Graph], Groups]:
+    """Find hypotheses about the graph, best first, and the groups of unambiguous edges alone.
+
+    Other edges are used only where the unambiguous ones leave several groups; what they connect is
+    in doubt.
     """
-    graphs = [solved(edges, count, trusted)]
+    graphs = find_hypotheses(unambiguous(edges, recipe), count, recipe=recipe)
+    solid = _without_weak_bridges(graphs[0], count, recipe)
+    if len(solid) < len(graphs[0].edges):
+        graphs = find_hypotheses(solid, count, recipe=recipe)
+    certain = graphs[0]
+    if len(certain.groups) > 1:
+        graphs = find_hypotheses(supported(edges, recipe), count, certain.edges, recipe)
+    return graphs, certain.groups
+
+
+def _without_weak_bridges(graph: Graph, count: int, recipe: StartRecipe) -> list[Edge]:
+    """The edges without those that alone connect two parts, unless they are strong."""
+    groups = len(graph.groups)
+    return [
+        edge
+        for edge in graph.edges
+        if edge.margin >= recipe.bridge_factor * needed_evidence(edge, recipe)
+        or _components([other for other in graph.edges if other is not edge], count).max() + 1
+        == groups
+    ]
+
+
+def find_hypotheses(
+    edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = (), recipe: StartRecipe = START
+) -> list[Graph]:
+    """Find the best graph, and others in which a rival of one of its edges is trusted.
+
+    Rivals are edges that the best graph had to drop, and other motions of an edge with nearly as
+    much evidence.
+    """
+    graphs = [best_graph(edges, count, trusted, recipe)]
     rivals = [
-        edge for edge in graphs[0].dropped if edge.best.weight >= DOUBT * _weakest(graphs[0], edge)
+        edge
+        for edge in graphs[0].dropped
+        if edge.best.weight >= recipe.min_rival_evidence * _weakest(graphs[0], edge)
     ]
     for rival in sorted(rivals, key=lambda edge: -edge.best.weight):
-        graphs.append(solved(edges, count, trusted=[*trusted, rival]))
+        graphs.append(best_graph(edges, count, [*trusted, rival], recipe))
     for edge in (e for e in edges if not any(e is sure for sure in trusted)):
-        for other in edge.others:
-            if other.weight >= max(least_weight(edge), DOUBT * edge.best.weight):
-                swapped = replace(edge, best=other, others=(edge.best,))
-                graphs.append(
-                    solved(
-                        [swapped if e is edge else e for e in edges],
-                        count,
-                        trusted=[*trusted, swapped],
-                    )
-                )
+        needed = max(needed_evidence(edge, recipe), recipe.min_rival_evidence * edge.best.weight)
+        for other in (other for other in edge.others if other.weight >= needed):
+            swapped = replace(edge, best=other, others=(edge.best,))
+            exchanged = [swapped if e is edge else e for e in edges]
+            graphs.append(best_graph(exchanged, count, [*trusted, swapped], recipe))
     different: list[Graph] = []
     for graph in graphs:
-        if len(different) < MOST_HYPOTHESES and all(not _same(graph, other) for other in different):
+        if len(different) < recipe.max_hypotheses and not any(
+            _same(graph, other, recipe) for other in different
+        ):
             different.append(graph)
     return different
 
 
+def best_graph(
+    edges: Sequence[Edge], count: int, trusted: Sequence[Edge] = (), recipe: StartRecipe = START
+) -> Graph:
+    """Find the graph with the most evidence. `trusted` edges come first, whatever their evidence.
+
+    Without any, each of the strongest edges that had to be dropped is tried as a trusted one.
+    """
+    best = _build_graph(edges, count, trusted, recipe)
+    if trusted:
+        return best
+    for rival in sorted(best.dropped, key=lambda edge: -edge.best.weight)[: recipe.max_rivals]:
+        other = _build_graph(edges, count, [rival], recipe)
+        if other.evidence > best.evidence:
+            best = other
+    return best
+
+
+def _build_graph(
+    edges: Sequence[Edge], count: int, trusted: Sequence[Edge], recipe: StartRecipe
+) -> Graph:
+    """Chain the poses along a spanning tree, drop inconsistent edges, average over the others."""
+    weights = np.array([edge.best.weight for edge in edges])
+    if len(edges):
+        certain = np.array([any(edge is other for other in trusted) for edge in edges])
+        weights = np.maximum(weights + _cycle_support(edges, count, recipe), 1.0) + np.where(
+            certain, recipe.trust * weights.sum(), 0
+        )
+    poses = _chain_along_tree(edges, weights, count)
+    kept = [edge for edge in edges if _gap(poses, edge, recipe) < recipe.max_gap]
+    for _ in range(recipe.averagings):
+        poses = average_motions(poses, kept, recipe)
+        kept = [edge for edge in kept if _gap(poses, edge, recipe) < recipe.max_gap]
+    member = _components(kept, count)
+    groups = [tuple(np.flatnonzero(member == k).tolist()) for k in range(member.max() + 1)]
+    groups.sort(key=lambda group: (-len(group), group))
+    dropped = tuple(edge for edge in edges if not any(edge is k for k in kept))
+    return Graph(poses, tuple(groups), tuple(kept), dropped)
+
+
 def _weakest(graph: Graph, edge: Edge) -> float:
-    """The weight of the weakest edge at either end of an edge."""
+    """The evidence of the weakest edge at either end of an edge."""
     ends = {edge.first, edge.second}
     touching = [other.best.weight for other in graph.edges if ends & {other.first, other.second}]
     return min(touching, default=0.0)
 
 
-def _same(one: Graph, other: Graph) -> bool:
+def _same(one: Graph, other: Graph, recipe: StartRecipe) -> bool:
     return one.groups == other.groups and all(
-        _gap(one.poses, edge) < BROKEN for edge in other.edges
+        _gap(one.poses, edge, recipe) < recipe.max_gap for edge in other.edges
     )
 
 
-def _gap(poses: Float[Array, "M 4 4"], edge: Edge) -> float:
-    """How far the poses are from an edge's motion, in spacings."""
-    return verify.motion_distance(
-        geometry.inverse(poses[edge.second]) @ poses[edge.first], edge.best.motion
+def _gap(poses: Float[Array, "M 4 4"], edge: Edge, recipe: StartRecipe) -> float:
+    """How far [spacings] the poses are from an edge's motion."""
+    return motion_distance(
+        geometry.inverse(poses[edge.second]) @ poses[edge.first], edge.best.motion, recipe
     )
 
 
-def _cycles(edges: Sequence[Edge], count: int) -> Float[Array, " E"]:
-    """For each edge, the weight of the triangles that it closes less that of those it breaks."""
-    motion, weight = np.zeros((count, count, 4, 4)), np.zeros((count, count))
+def _cycle_support(edges: Sequence[Edge], count: int, recipe: StartRecipe) -> Float[Array, " E"]:
+    """For each edge, the evidence of the triangles that it closes less that of those it breaks."""
+    motion = np.zeros((count, count, 4, 4))
+    weight = np.zeros((count, count))
     for edge in edges:
         a, b = edge.first, edge.second
-        motion[a, b], motion[b, a] = edge.best.motion, geometry.inverse(edge.best.motion)
+        motion[a, b] = edge.best.motion
+        motion[b, a] = geometry.inverse(edge.best.motion)
         weight[a, b] = weight[b, a] = edge.best.weight
     support = np.zeros(len(edges))
     for i, edge in enumerate(edges):
         a, b = edge.first, edge.second
         for c in np.flatnonzero((weight[a] > 0) & (weight[b] > 0)):
-            gap = verify.motion_distance(motion[c, b] @ motion[a, c], edge.best.motion)
-            support[i] += min(weight[a, c], weight[c, b]) * (1.0 if gap < BROKEN else -1.0)
+            gap = motion_distance(motion[c, b] @ motion[a, c], edge.best.motion, recipe)
+            sign = 1.0 if gap < recipe.max_gap else -1.0
+            support[i] += min(weight[a, c], weight[c, b]) * sign
     return support
 
 
 def _components(edges: Sequence[Edge], count: int) -> Array:
+    """The number of each scan's group."""
     a, b = np.array([(edge.first, edge.second) for edge in edges], int).reshape(-1, 2).T
-    return np.asarray(
-        connected_components(
-            coo_array((np.ones(len(a)), (a, b)), shape=(count, count)), directed=False
-        )[1]
-    )
+    links = coo_array((np.ones(len(a)), (a, b)), shape=(count, count))
+    return np.asarray(connected_components(links, directed=False)[1])
 
 
-def _along_tree(
+def _chain_along_tree(
     edges: Sequence[Edge], weights: Float[Array, " E"], count: int
 ) -> Float[Array, "M 4 4"]:
     """Poses along the maximum spanning tree of each group, from its first scan."""
@@ -227,38 +229,44 @@ def _along_tree(
     for group in range(member.max() + 1):
         order, before = breadth_first_order(tree, int(np.argmax(member == group)), directed=False)
         for j in order[1:]:
-            i = int(before[j])  # pose_a = pose_b motion_ab
+            i = int(before[j])
+            # The pose of a is the pose of b times the motion from a to b.
             step = motion[j, i] if (j, i) in motion else geometry.inverse(motion[i, j])
             poses[j] = poses[i] @ step
     return poses
 
 
-def averaged(poses: Float[Array, "M 4 4"], edges: Sequence[Edge]) -> Float[Array, "M 4 4"]:
-    """Rotations first, then translations: least squares over all edges, with weights that fall
-    where an edge does not fit.
+def average_motions(
+    poses: Float[Array, "M 4 4"], edges: Sequence[Edge], recipe: StartRecipe
+) -> Float[Array, "M 4 4"]:
+    """Fit the poses to all edges: rotations first, then translations, by reweighted least squares.
+
+    Weights fall for edges that do not fit.
     """
     if not edges:
         return poses
     a, b = np.array([(edge.first, edge.second) for edge in edges]).T
     motions = np.array([edge.best.motion for edge in edges])
     weight = np.array([edge.best.weight for edge in edges])
-    R, t = geometry.rotation(poses).copy(), geometry.translation(poses).copy()
-    for _ in range(SWEEPS):
+    R = geometry.rotation(poses).copy()
+    t = geometry.translation(poses).copy()
+    for _ in range(recipe.averaging_sweeps):
         turn = geometry.log_rotation(R[b] @ geometry.rotation(motions) @ np.swapaxes(R[a], 1, 2))
-        doubt = verify.RADIUS * np.linalg.norm(turn, axis=1) / LOOSE
-        R = geometry.exp_rotation(_levelled(a, b, turn, weight / (1 + doubt**2), len(R))) @ R
-    for _ in range(SWEEPS):
+        misfit = recipe.motion_radius * np.linalg.norm(turn, axis=1) / recipe.loose_residual
+        R = geometry.exp_rotation(_solve_nodes(a, b, turn, weight / (1 + misfit**2), len(R))) @ R
+    for _ in range(recipe.averaging_sweeps):
         shift = np.einsum("eij,ej->ei", R[b], geometry.translation(motions)) + t[b] - t[a]
-        doubt = np.linalg.norm(shift, axis=1) / LOOSE
-        t = t + _levelled(a, b, shift, weight / (1 + doubt**2), len(t))
+        misfit = np.linalg.norm(shift, axis=1) / recipe.loose_residual
+        t = t + _solve_nodes(a, b, shift, weight / (1 + misfit**2), len(t))
     return geometry.pose(R, t)
 
 
-def _levelled(
+def _solve_nodes(
     a: Array, b: Array, difference: Float[Array, "E 3"], weight: Float[Array, " E"], count: int
 ) -> Float[Array, "M 3"]:
     """The x that minimises sum w |difference + x_b - x_a|^2, with mean zero in each group."""
-    L, g = np.zeros((count, count)), np.zeros((count, 3))
+    L = np.zeros((count, count))
+    g = np.zeros((count, 3))
     for i, j, sign in ((a, a, 1), (b, b, 1), (a, b, -1), (b, a, -1)):
         np.add.at(L, (i, j), sign * weight)
     np.add.at(g, a, weight[:, None] * difference)

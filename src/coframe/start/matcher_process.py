@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The process in which the native matcher runs; a crash of it ends this process and nothing else.
-Run as a script.
+"""The process in which the native matcher runs, so that a crash of it ends nothing else.
 
-For each pair of clouds it reads the number of matches n (int64) and n pairs of points (n, 6)
-float32, and writes 13 float64 for each hypothesis: the number of matches that agree with the
-motion, its rotation (9) and its translation (3). It imports nothing of coframe, so it is up
-quickly.
+Run as a script with two arguments: the number of motions H that are sought for a pair of clouds,
+and the residual [spacings] above which a correspondence is left for the next motion. For each pair
+it reads the number of correspondences n (int64) and n pairs of points (n, 6) float32, and writes
+(H, 12) float64: rotations (9) and translations (3), zero where none was found. It imports nothing
+of coframe, so it starts quickly.
 """
 
 import os
@@ -13,38 +13,44 @@ import sys
 
 import numpy as np
 
-HYPOTHESES = 2
-FEWEST = 4  # matches that a motion can be found from
-APART = 4.0  # spacings: a match that far off a motion may speak for another one
+# [limit] Correspondences that a motion can be found from, at least.
+MIN_CORRESPONDENCES = 4
+# [format] Numbers of a motion in an answer.
+NUMBERS = 12
 
 
-def motions(matches: np.ndarray) -> np.ndarray:
-    """The motion that most matches agree with, and the one that most of the others agree with:
-    (HYPOTHESES, 13).
-    """
+def find_motions(matches: np.ndarray, count: int, max_residual: float) -> np.ndarray:
+    """The motion that most matches agree with, then the one that most of the others agree with."""
     import kiss_matcher
 
-    found = np.zeros((HYPOTHESES, 13))
+    found = np.zeros((count, NUMBERS))
     for row in found:
-        if len(matches) < FEWEST:
+        if len(matches) < MIN_CORRESPONDENCES:
             break
+        # The resolution is one spacing.
         matcher = kiss_matcher.KISSMatcher(kiss_matcher.KISSMatcherConfig(1.0))
-        source, target = np.ascontiguousarray(matches[:, :3]), np.ascontiguousarray(matches[:, 3:])
+        source = np.ascontiguousarray(matches[:, :3])
+        target = np.ascontiguousarray(matches[:, 3:])
         solution = matcher.prune_and_solve(source, target)
-        R, t = np.asarray(solution.rotation, float), np.ravel(solution.translation).astype(float)
-        row[0], row[1:10], row[10:] = max(matcher.get_num_final_inliers(), 0), R.ravel(), t
-        matches = matches[np.linalg.norm(source @ R.T + t - target, axis=1) > APART]
+        R = np.asarray(solution.rotation, float)
+        t = np.ravel(solution.translation).astype(float)
+        row[:9] = R.ravel()
+        row[9:] = t
+        matches = matches[np.linalg.norm(source @ R.T + t - target, axis=1) > max_residual]
     return found
 
 
 def main() -> None:
-    """Serve until the input ends."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a library that prints must not speak into our answers
+    """Answer requests until the input ends."""
+    count = int(sys.argv[1])
+    max_residual = float(sys.argv[2])
+    requests = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # A library that prints must not write into the answers.
     while head := requests.read(8):
-        count = int(np.frombuffer(head, np.int64)[0])
-        matches = np.frombuffer(requests.read(24 * count), np.float32).reshape(count, 6)
-        answers.write(motions(matches).tobytes())
+        size = int(np.frombuffer(head, np.int64)[0])
+        matches = np.frombuffer(requests.read(24 * size), np.float32).reshape(size, 6)
+        answers.write(find_motions(matches, count, max_residual).tobytes())
         answers.flush()
 
 

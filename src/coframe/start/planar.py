@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The start of clouds in the plane: every angle is tried, and for each the shift at which the two
-images coincide best.
+"""Motions between scans in the plane: for every angle, the shift at which two images agree best.
 
-Curves have no descriptors worth matching, but a plane has one angle only. Scans are those of
+Curves have no descriptors worth matching, but the plane has one angle only. Scans are those of
 `features`, in the plane z = 0.
 """
 
@@ -12,62 +11,56 @@ from scipy import fft
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.start.features import NORMAL_RADIUS, ThinScan, fitted_normals, oriented
+from coframe.start.features import ThinScan, fit_normals, orient_normals
+from coframe.start.recipe import StartRecipe
+from coframe.start.verify import Motion
 from coframe.types import Array
 
-ANGLES = 90  # tried, all around
-PEAKS = 6  # motions that are verified
-FARTHEST = 60.0  # spacings from the middle: stray points beyond would make images without bound
-APART = 3  # angles: of two peaks closer than this, only the higher counts
 
-
-def embedded(points: Float[Array, "n 2"]) -> ThinScan:
-    """Points of the plane as a scan; its normals lie in the plane."""
+def planar_scan(points: Float[Array, "n 2"], recipe: StartRecipe) -> ThinScan:
+    """A scan of points in the plane; its normals are in the plane, too."""
     space = np.c_[points, np.zeros(len(points))]
     tree = cKDTree(space)
-    normals, roughness = fitted_normals(space, tree, radius=NORMAL_RADIUS, planar=True)
-    return ThinScan(
-        space, oriented(space, normals, roughness), np.zeros((len(points), 1)), tree, None
-    )
+    normals = orient_normals(space, *fit_normals(space, tree, recipe, planar=True), recipe)
+    return ThinScan(space, normals, np.zeros((len(points), 1)), tree, None)
 
 
-def motions(a: ThinScan, b: ThinScan) -> list[Float[Array, "4 4"]]:
-    """The motions that bring most points of a near points of b, at one angle each; best first."""
-    reach = (
-        int(
-            np.ceil(max(_distances(a.points, FARTHEST).max(), _distances(b.points, FARTHEST).max()))
-        )
-        + 2
-    )
+def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe) -> list[Motion]:
+    """Motions that bring most points of a near points of b, best first, at most one an angle."""
+    farthest = max(np.linalg.norm(scan.points, axis=1).max() for scan in (a, b))
+    reach = int(np.ceil(min(farthest, recipe.image_radius))) + 2
     size = fft.next_fast_len(4 * reach, real=True)
-    first, second = (scan.points[_distances(scan.points, np.inf) <= FARTHEST] for scan in (a, b))
-    image = fft.rfft2(_image(second[:, :2], size))
+    first, second = (_within(scan.points, recipe.image_radius) for scan in (a, b))
+    image = fft.rfft2(_image(second[:, :2], size, recipe))
     found = []
-    for k in range(ANGLES):
-        R = geometry.exp_rotation(np.array([0.0, 0.0, 2 * np.pi * k / ANGLES]))
-        turned = fft.rfft2(_image((first @ R.T)[:, :2], size))
-        likeness = fft.irfft2(np.conj(turned) * image, (size, size))
-        peak = int(likeness.argmax())
-        shift = np.array(np.unravel_index(peak, likeness.shape), float)
+    for k in range(recipe.angles):
+        R = geometry.exp_rotation(np.array([0.0, 0.0, 2 * np.pi * k / recipe.angles]))
+        rotated = fft.rfft2(_image((first @ R.T)[:, :2], size, recipe))
+        correlation = fft.irfft2(np.conj(rotated) * image, (size, size))
+        peak = int(correlation.argmax())
+        shift = np.array(np.unravel_index(peak, correlation.shape), float)
         shift[shift > size / 2] -= size
-        found.append((float(likeness.flat[peak]), k, geometry.pose(R, np.array([*shift, 0.0]))))
-    kept: list[tuple[int, Float[Array, "4 4"]]] = []
+        found.append((float(correlation.flat[peak]), k, geometry.pose(R, np.array([*shift, 0.0]))))
+    kept: list[tuple[int, Motion]] = []
     for _, k, motion in sorted(found, key=lambda each: (-each[0], each[1])):
-        if all(min((k - other) % ANGLES, (other - k) % ANGLES) >= APART for other, _ in kept):
+        steps = [min((k - other) % recipe.angles, (other - k) % recipe.angles) for other, _ in kept]
+        if all(step >= recipe.min_angle_steps for step in steps):
             kept.append((k, motion))
-    return [motion for _, motion in kept[:PEAKS]]
+    return [motion for _, motion in kept[: recipe.planar_motions]]
 
 
-def _distances(points: Float[Array, "n 3"], most: float) -> Float[Array, " n"]:
-    return np.minimum(np.linalg.norm(points, axis=1), most)
+def _within(points: Float[Array, "n 3"], radius: float) -> Float[Array, "m 3"]:
+    return points[np.linalg.norm(points, axis=1) <= radius]
 
 
-def _image(points: Float[Array, "n 2"], size: int) -> Float[Array, "size size"]:
+def _image(
+    points: Float[Array, "n 2"], size: int, recipe: StartRecipe
+) -> Float[Array, "size size"]:
     """A pixel a spacing; a point lights its pixel and, less, those around it."""
     image = np.zeros((size, size))
     cell = np.floor(points).astype(int)
     for dx in (-1, 0, 1):
         for dy in (-1, 0, 1):
-            where = (cell[:, 0] + dx) % size, (cell[:, 1] + dy) % size
-            image[where] = np.maximum(image[where], 1.0 if dx == dy == 0 else 0.5)
+            pixel = (cell[:, 0] + dx) % size, (cell[:, 1] + dy) % size
+            image[pixel] = np.maximum(image[pixel], 1.0 if dx == dy == 0 else recipe.halo)
     return image - image.mean()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A start from nothing: clouds in arbitrary poses in, hypotheses about their poses out.
+"""Start poses from nothing: clouds in arbitrary poses in, hypotheses about their poses out.
 
-First the clouds are taken as they lie: a rig or a tracked scanner needs no matching. Where that
-does not hold them together, pairs are matched. What cannot be told is said: groups that nothing
-connects, and clouds whose place is ambiguous.
+First the poses that the clouds came with are checked: a rig or a tracked scanner needs no matching.
+Where these do not fit, pairs of clouds are matched and connected. What the data do not decide is
+reported: groups that nothing connects, and clouds whose pose is ambiguous.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,42 +20,33 @@ from coframe.input.source import Source
 from coframe.start import features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import ThinScan
-from coframe.start.graph import Graph
+from coframe.start.graph import Graph, Groups
 from coframe.start.match import Edge
+from coframe.start.recipe import START, StartRecipe
+from coframe.start.verify import Motion
 from coframe.types import Array
 
-# of a scan, by dimension; fewer where these connect too little: means of more are less noisy
-POINTS = {
-    2: (120, 40),
-    3: (2000, 500),
-}
-# poses are rounded to this, in radians and extents: no rounding of the input shows through
+# [guard] Poses are rounded to multiples of this, in radians and spacings, so that the rounding of
+# the input does not show.
 GRID = 2.0**-10
-AS_GOOD = 0.5  # of the weight of the best motion: an alternative
-# spacings: a cloud that is no farther than this from where it belongs lies about in place
-NEARBY = 15.0
-LEFT = 0.5  # of the weight of an edge: with less, a fit has lost it
-IDENTITY, MATCHED, GIVEN = "identity", "matched", "given"
+# [format] Where start poses come from, as results say it.
+IDENTITY = "identity"
+MATCHED = "matched"
+GIVEN = "given"
+# Why clouds are in doubt.
+UNMATCHED = (
+    "no other cloud could be matched with it, so its pose is the one it came with; give start"
+    " poses, or scans that overlap more"
+)
+CONTRADICTED = (
+    "the fit moved it away from where it matched other clouds; check it in the report, or give"
+    " start poses"
+)
 
 
 @dataclass(frozen=True)
-class Start:
-    """Hypotheses about the poses, best first, and what is known about them."""
-
-    poses: tuple[Float[Array, "M D1 D1"], ...]  # in user coordinates
-    # clouds that hang together; poses of different groups have nothing in common
-    groups: tuple[tuple[int, ...], ...]
-    source: str  # AS_THEY_LIE, MATCHED or GIVEN
-    pairs: int  # tried
-    crashed: tuple[Pair, ...] = ()  # that the native matcher died on
-    doubts: tuple[Doubt, ...] = ()
-    graph: Graph | None = None
-    prepared: "Prepared | None" = None
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Scans, and how to get from their coordinates to the user's: v = centre + spacing u."""
+class ThinScans:
+    """Thin scans of all clouds, and their coordinates u: v = centre + spacing u in user units."""
 
     scans: PerCloud[ThinScan]
     centres: Float[Array, "M 3"]
@@ -63,16 +54,30 @@ class Prepared:
     dimension: int = 3
 
     @classmethod
-    def of(cls, clouds: PerCloud[Source], summaries: Sequence[Summary], points: int) -> "Prepared":
-        """Thin the clouds out to a common spacing."""
+    def of(
+        cls,
+        clouds: PerCloud[Source],
+        summaries: Sequence[Summary],
+        points: int,
+        recipe: StartRecipe = START,
+    ) -> "ThinScans":
+        """Thin the clouds out to a common spacing, at which the median cloud has `points`."""
         D = len(summaries[0].median)
         centres = np.array([summary.median for summary in summaries])
-        side = features.spacing(clouds, summaries, points)
-        scans = clouds.map_keep(_scan, summaries, shared=(side,))
+        side = features.find_spacing(clouds, summaries, points, recipe)
+        scans = clouds.map_keep(_thin_scan, summaries, shared=(side, recipe))
         return cls(scans, np.pad(centres, ((0, 0), (0, 3 - D))), side, D)
 
-    def enter(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 4 4"]:
-        """Poses of the user's clouds as poses of the scans."""
+    def __len__(self) -> int:
+        return len(self.scans)
+
+    @property
+    def identity(self) -> Float[Array, "M D1 D1"]:
+        """User poses that leave the clouds as they are."""
+        return geometry.identity(len(self), self.dimension)
+
+    def enter_poses(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 4 4"]:
+        """User poses as poses of the scans."""
         D = self.dimension
         R = np.tile(np.eye(3), (len(poses), 1, 1))
         R[:, :D, :D] = geometry.rotation(poses)
@@ -80,12 +85,39 @@ class Prepared:
         t[:, :D] += geometry.translation(poses)
         return geometry.pose(R, (t - t.mean(0)) / self.spacing)
 
-    def leave(self, poses: Float[Array, "M 4 4"]) -> Float[Array, "M D1 D1"]:
-        """The inverse, rounded."""
+    def leave_poses(self, poses: Float[Array, "M 4 4"]) -> Float[Array, "M D1 D1"]:
+        """Poses of the scans as user poses, rounded."""
+        D = self.dimension
         turns = np.round(geometry.log_rotation(geometry.rotation(poses)) / GRID) * GRID
-        R, t = geometry.exp_rotation(turns), np.round(geometry.translation(poses) / GRID) * GRID
+        R = geometry.exp_rotation(turns)
+        t = np.round(geometry.translation(poses) / GRID) * GRID
         t = self.spacing * t - np.einsum("jab,jb->ja", R, self.centres)
-        return geometry.pose(R[:, : self.dimension, : self.dimension], t[:, : self.dimension])
+        return geometry.pose(R[:, :D, :D], t[:, :D])
+
+
+@dataclass(frozen=True)
+class Start:
+    """Hypotheses about the poses, best first, and what is known about them."""
+
+    # User poses.
+    poses: tuple[Float[Array, "M D1 D1"], ...]
+    # Connected clouds; poses of different groups have nothing in common.
+    groups: Groups
+    # IDENTITY, MATCHED or GIVEN.
+    source: str
+    # Pairs that were matched.
+    pairs: int
+    # Pairs that the native matcher crashed on.
+    crashed: tuple[Pair, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    # The evidence that the poses rest on, if there is any, and the scans it was found with.
+    graph: Graph | None = None
+    thin: ThinScans | None = None
+
+    @property
+    def certainty(self) -> tuple[bool, int]:
+        """Greater for a start that rests on evidence, then for one with fewer groups."""
+        return self.graph is not None, -len(self.groups)
 
 
 def find_start(
@@ -96,231 +128,264 @@ def find_start(
     look: bool = True,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     checkpoint: Checkpoint | None = None,
+    recipe: StartRecipe = START,
 ) -> Start:
-    """Where the clouds may lie. `look`: first see whether they lie in place already."""
+    """Find start poses, with fewer points where many do not connect all clouds.
+
+    `look`: check first whether the clouds are in place already.
+    """
     tried = 0
     best: Start | None = None
-    for points in POINTS[len(summaries[0].median)]:
-        found = _attempted(Prepared.of(clouds, summaries, points), rng, look, on_pair, checkpoint)
+    for points in recipe.points_2d if len(summaries[0].median) == 2 else recipe.points_3d:
+        thin = ThinScans.of(clouds, summaries, points, recipe)
+        found = _Search(thin, rng, look, on_pair, checkpoint, recipe).run()
         tried += found.pairs
-        if best is None or _certainty(found) > _certainty(best):
+        if best is None or found.certainty > best.certainty:
             best = found
-        if _certainty(best) == (True, -1):
+        if best.certainty == (True, -1):
             break
     assert best is not None
     return replace(best, pairs=tried)
 
 
-def _certainty(found: Start) -> tuple[bool, int]:
-    """A start that rests on evidence is better than one that does not, and one with fewer groups
-    better than one with more.
-    """
-    return found.graph is not None, -len(found.groups)
+@dataclass(frozen=True)
+class _Matches:
+    """Edges of all pairs that were matched, and the scans with the normals that fit them."""
+
+    thin: ThinScans
+    edges: list[Edge]
+    crashed: list[Pair]
+    pairs: int
 
 
-def _attempted(
-    prepared: Prepared,
-    rng: np.random.Generator,
-    look: bool,
-    on_pair: Callable[[int, int], object],
-    checkpoint: Checkpoint | None,
-) -> Start:
-    """A start from scans of about so many points."""
-    scans, D = prepared.scans, prepared.dimension
-    M = len(scans)
-    pairs = match.candidates(scans, rng)
-    as_given = geometry.identity(M, D)
-    lying = prepared.enter(as_given)
-    guesses = [geometry.inverse(lying[b]) @ lying[a] for a, b in pairs]
-    if look:
-        found = scans.map_pairs(match.edge_at, pairs, pairs, guesses)
-        (settled, *_), sure = graph.decided(found, M)
-        if len(settled.groups) == 1 and _in_place(settled, lying):
-            doubts = _doubts(settled, sure, prepared)
-            return Start((as_given,), settled.groups, IDENTITY, 0, (), doubts, settled, prepared)
-    if D == 3:
-        match.available()
-    propose = None if D == 3 else planar.motions
-    known = guesses if look else None
-    edges, crashed = match.edges(
-        scans, pairs, known=known, propose=propose, on_pair=on_pair, checkpoint=checkpoint
-    )
-    tried = len(pairs)
-    graphs, sure = graph.decided(edges, M)
-    if len(graphs[0].groups) > 1:
-        scans, more, dead, extra = _between(scans, graphs[0], rng, propose, on_pair, checkpoint)
-        edges, crashed, tried = [*_without(edges, more), *more], [*crashed, *dead], tried + extra
-        graphs, sure = graph.decided(edges, M)
-    groups = graphs[0].groups
-    if look and len(groups) > 1 and len(groups[0]) > M / 2 and _in_place(graphs[0], lying):
-        doubts = _doubts(graphs[0], sure, prepared)
-        return Start(
-            (as_given,),
-            (tuple(range(M)),),
-            IDENTITY,
-            tried,
-            tuple(crashed),
-            doubts,
-            graphs[0],
-            prepared,
+@dataclass(frozen=True)
+class _Search:
+    """The search for start poses with scans of one spacing."""
+
+    thin: ThinScans
+    rng: np.random.Generator
+    look: bool
+    on_pair: Callable[[int, int], object]
+    checkpoint: Checkpoint | None
+    recipe: StartRecipe
+
+    def run(self) -> Start:
+        """Check the identity, match pairs, connect groups, decide."""
+        M = len(self.thin)
+        pairs = match.candidate_pairs(self.thin.scans, self.rng, self.recipe)
+        poses = self.thin.enter_poses(self.thin.identity)
+        motions = [geometry.inverse(poses[b]) @ poses[a] for a, b in pairs]
+        if self.look:
+            start = self._check_identity(pairs, motions)
+            if start is not None:
+                return start
+        edges, crashed = self._match(self.thin.scans, pairs, motions if self.look else None)
+        matches = _Matches(self.thin, edges, crashed, len(pairs))
+        graphs, certain = graph.solve_graph(matches.edges, M, self.recipe)
+        if len(graphs[0].groups) > 1:
+            matches = self._connect_groups(matches, graphs[0].groups)
+            graphs, certain = graph.solve_graph(matches.edges, M, self.recipe)
+        return self._decide(matches, graphs, certain)
+
+    def _check_identity(self, pairs: list[Pair], motions: list[Motion]) -> Start | None:
+        """The start at the identity, if it fits all clouds."""
+        columns = pairs, motions, [self.recipe] * len(pairs)
+        edges = self.thin.scans.map_pairs(match.edge_at, pairs, *columns)
+        (best, *_), certain = graph.solve_graph(edges, len(self.thin), self.recipe)
+        if len(best.groups) > 1 or not self._in_place(best):
+            return None
+        return self._start_at_identity(
+            _find_doubts(best, certain, self.thin, self.recipe), best=best
         )
-    if len(groups) == M:
-        reason = "no other cloud could be matched with it; it was taken as it lies"
-        doubts = tuple(Doubt(j, reason) for j in range(M))
-        return Start((as_given,), (tuple(range(M)),), IDENTITY, tried, tuple(crashed), doubts)
-    prepared = replace(prepared, scans=scans)
-    return Start(
-        tuple(prepared.leave(each.poses) for each in graphs if each.groups == groups),
-        groups,
-        MATCHED,
-        tried,
-        tuple(crashed),
-        _doubts(graphs[0], sure, prepared),
-        graphs[0],
-        prepared,
-    )
 
+    def _match(
+        self, scans: PerCloud[ThinScan], pairs: list[Pair], guesses: list[Motion] | None = None
+    ) -> tuple[list[Edge], list[Pair]]:
+        if self.thin.dimension == 3:
+            match.require_matcher()
+        return match.match_pairs(
+            scans,
+            pairs,
+            guesses=guesses,
+            find=match.find_motions if self.thin.dimension == 3 else planar.find_motions,
+            on_pair=self.on_pair,
+            checkpoint=self.checkpoint,
+            recipe=self.recipe,
+        )
 
-def _in_place(settled: Graph, lying: Float[Array, "M 4 4"]) -> bool:
-    """Whether the clouds of the largest group lie, all relative to all, about where their edges put
-    them.
+    def _connect_groups(self, matches: _Matches, groups: Groups) -> _Matches:
+        """Match groups with the largest one again, with reversed normals: their sides are a guess.
 
-    Edges alone do not tell: scans from a turntable lie on top of each other, neighbours not far
-    from where they belong, and yet the way around leads to the other side.
-    """
-    group = list(settled.groups[0])
-    found, given = geometry.inverse(settled.poses[group]), geometry.inverse(lying[group])
-    return all(
-        verify.motion_distance(found[i] @ settled.poses[j], given[i] @ lying[j]) < NEARBY
-        for i in range(len(group))
-        for j in group[:i]
-    )
+        Scans of groups that are connected this way keep the reversed normals, and their new edges
+        replace those of the same pairs.
+        """
+        scans = matches.thin.scans
+        edges: list[Edge] = []
+        crashed = list(matches.crashed)
+        tried = matches.pairs
+        main = set(groups[0])
+        waiting = list(groups[1:])
+        progress = True
+        while waiting and progress:
+            progress = False
+            for group in list(waiting):
+                flips = [j in group for j in range(len(scans))]
+                flipped = scans.map_keep(_flip, flips, shared=(self.recipe,))
+                pairs = self._pairs_between(main, group)
+                found, dead = self._match(flipped, pairs)
+                tried += len(pairs)
+                crashed += dead
+                good = graph.unambiguous(found, self.recipe)
+                if good:
+                    edges += good
+                    main |= set(group)
+                    waiting.remove(group)
+                    scans = flipped
+                    progress = True
+        known = {(edge.first, edge.second) for edge in edges}
+        old = [edge for edge in matches.edges if (edge.first, edge.second) not in known]
+        return _Matches(replace(matches.thin, scans=scans), [*old, *edges], crashed, tried)
+
+    def _pairs_between(self, main: set[int], group: Sequence[int]) -> list[Pair]:
+        """Pairs of a cloud of each, or so many of them drawn."""
+        pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
+        most = self.recipe.max_pairs
+        if len(pairs) <= most:
+            return pairs
+        return [pairs[i] for i in np.sort(self.rng.choice(len(pairs), most, replace=False))]
+
+    def _decide(self, matches: _Matches, graphs: list[Graph], certain: Groups) -> Start:
+        """The identity if most clouds are in place or nothing was matched, else the hypotheses."""
+        best = graphs[0]
+        pairs = matches.pairs
+        crashed = tuple(matches.crashed)
+        doubts = _find_doubts(best, certain, matches.thin, self.recipe)
+        most = self.recipe.min_group_share * len(self.thin)
+        if (
+            self.look
+            and len(best.groups) > 1
+            and len(best.groups[0]) > most
+            and self._in_place(best)
+        ):
+            return self._start_at_identity(doubts, pairs, crashed, best)
+        if len(best.groups) == len(self.thin):
+            unmatched = tuple(Doubt(j, UNMATCHED) for j in range(len(self.thin)))
+            return self._start_at_identity(unmatched, pairs, crashed)
+        poses = tuple(matches.thin.leave_poses(g.poses) for g in graphs if g.groups == best.groups)
+        return Start(poses, best.groups, MATCHED, pairs, crashed, doubts, best, matches.thin)
+
+    def _start_at_identity(
+        self,
+        doubts: tuple[Doubt, ...],
+        pairs: int = 0,
+        crashed: tuple[Pair, ...] = (),
+        best: Graph | None = None,
+    ) -> Start:
+        groups = (tuple(range(len(self.thin))),)
+        poses = (self.thin.identity,)
+        return Start(poses, groups, IDENTITY, pairs, crashed, doubts, best, self.thin)
+
+    def _in_place(self, found: Graph) -> bool:
+        """Whether the clouds of the largest group are about where their edges put them.
+
+        All relative to all, since edges alone do not decide: scans from a turntable lie on top of
+        each other, neighbours not far from their true poses, and yet the way around leads to the
+        other side.
+        """
+        group = list(found.groups[0])
+        poses = self.thin.enter_poses(self.thin.identity)
+        inverse = geometry.inverse(poses[group])
+        inverse_found = geometry.inverse(found.poses[group])
+        return all(
+            verify.motion_distance(
+                inverse_found[i] @ found.poses[j], inverse[i] @ poses[j], self.recipe
+            )
+            < self.recipe.max_displacement
+            for i in range(len(group))
+            for j in group[:i]
+        )
 
 
 def contradicted_clouds(
-    begun: Start, poses: Float[Array, "m D1 D1"], group: Sequence[int]
+    start: Start,
+    poses: Float[Array, "m D1 D1"],
+    group: Sequence[int],
+    recipe: StartRecipe = START,
 ) -> tuple[Doubt, ...]:
-    """Clouds of a group that a fit has carried away from where most of the evidence of their pairs
-    puts them.
-    """
-    if begun.graph is None or begun.prepared is None:
+    """Clouds of a group that a fit has moved away from where most of their edges put them."""
+    if start.graph is None or start.thin is None:
         return ()
-    M = len(begun.prepared.scans)
-    whole = geometry.identity(M, begun.prepared.dimension)
-    whole[list(group)] = poses
-    entered = begun.prepared.enter(whole)
-    held, lost = np.zeros(M), np.zeros(M)
-    left: list[tuple[Edge, Float[Array, "4 4"]]] = []
-    for edge in begun.graph.edges:
+    fitted = start.thin.identity
+    fitted[list(group)] = poses
+    fitted = start.thin.enter_poses(fitted)
+    evidence = np.zeros(len(start.thin))
+    contradicted = np.zeros(len(start.thin))
+    moved: list[tuple[Edge, Motion]] = []
+    for edge in start.graph.edges:
         if edge.first not in group:
             continue
-        motion = geometry.inverse(entered[edge.second]) @ entered[edge.first]
-        held[[edge.first, edge.second]] += edge.best.weight
-        if verify.motion_distance(motion, edge.best.motion) > verify.SAME:
-            left.append((edge, motion))
-    pairs = [(edge.first, edge.second) for edge, _ in left]
-    for (edge, _), found in zip(
-        left,
-        begun.prepared.scans.map_pairs(verify.verify, pairs, [T for _, T in left]),
-        strict=True,
-    ):
-        if found.weight < LEFT * edge.best.weight:
-            lost[[edge.first, edge.second]] += edge.best.weight
-    reason = "the fit has left the place where its pairs with other clouds were matched"
-    return tuple(Doubt(int(j), reason) for j in np.flatnonzero(lost > 0.5 * held))
+        motion = geometry.inverse(fitted[edge.second]) @ fitted[edge.first]
+        evidence[[edge.first, edge.second]] += edge.best.weight
+        if verify.motion_distance(motion, edge.best.motion, recipe) > recipe.same_motion:
+            moved.append((edge, motion))
+    pairs = [(edge.first, edge.second) for edge, _ in moved]
+    motions = [motion for _, motion in moved]
+    left = start.thin.scans.map_pairs(verify.verify, pairs, motions, [recipe] * len(pairs))
+    for (edge, _), found in zip(moved, left, strict=True):
+        if found.weight < recipe.min_kept_evidence * edge.best.weight:
+            contradicted[[edge.first, edge.second]] += edge.best.weight
+    doubtful = np.flatnonzero(contradicted > recipe.max_contradicted_evidence * evidence)
+    return tuple(Doubt(int(j), CONTRADICTED) for j in doubtful)
 
 
-def _scan(cloud: Source, summary: Summary, side: float) -> ThinScan:
-    make = ThinScan.of if len(summary.median) == 3 else planar.embedded
-    return make(features.thin(cloud, summary, side) / side)
+def _thin_scan(cloud: Source, summary: Summary, side: float, recipe: StartRecipe) -> ThinScan:
+    make = ThinScan.of if len(summary.median) == 3 else planar.planar_scan
+    return make(features.thin(cloud, summary, side) / side, recipe)
 
 
-def _turned(scan: ThinScan, inside_out: bool) -> ThinScan:
-    return scan.flipped() if inside_out else scan
+def _flip(scan: ThinScan, reverse: bool, recipe: StartRecipe) -> ThinScan:
+    return scan.flipped(recipe) if reverse else scan
 
 
-def _without(edges: Sequence[Edge], others: Sequence[Edge]) -> list[Edge]:
-    known = {(edge.first, edge.second) for edge in others}
-    return [edge for edge in edges if (edge.first, edge.second) not in known]
-
-
-def _between(
-    scans: PerCloud[ThinScan],
-    settled: Graph,
-    rng: np.random.Generator,
-    propose: match.Propose | None,
-    on_pair: Callable[[int, int], object],
-    checkpoint: Checkpoint | None,
-) -> tuple[PerCloud[ThinScan], list[Edge], list[Pair], int]:
-    """Edges between the groups, found with the normals of one of the two turned inside out: their
-    sides are a guess.
-
-    Scans of groups that are connected this way stay turned. Groups are tried against the largest
-    first.
-    """
-    found: list[Edge] = []
-    crashed: list[Pair] = []
-    count = 0
-    main = set(settled.groups[0])
-    waiting = list(settled.groups[1:])
-    progress = True
-    while waiting and progress:
-        progress = False
-        for group in list(waiting):
-            both = scans.map_keep(_turned, [j in group for j in range(len(scans))])
-            pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
-            if len(pairs) > match.MOST_PAIRS:
-                pairs = [
-                    pairs[i]
-                    for i in np.sort(rng.choice(len(pairs), match.MOST_PAIRS, replace=False))
-                ]
-            more, dead = match.edges(
-                both, pairs, propose=propose, on_pair=on_pair, checkpoint=checkpoint
-            )
-            count, crashed = count + len(pairs), [*crashed, *dead]
-            good = graph.unambiguous(more)
-            if good:
-                found += good
-                main |= set(group)
-                waiting.remove(group)
-                scans = both
-                progress = True
-    return scans, found, crashed, count
-
-
-def _doubts(
-    settled: Graph, sure: tuple[tuple[int, ...], ...], prepared: Prepared
+def _find_doubts(
+    found: Graph, certain: Groups, thin: ThinScans, recipe: StartRecipe
 ) -> tuple[Doubt, ...]:
-    """Clouds that only ambiguous edges connect with the others of their group: they would fit as
-    well elsewhere.
-    """
+    """Clouds that only ambiguous edges connect with the others of their group."""
     doubts = []
-    for group in settled.groups:
-        certain = next(part for part in sure if set(part) <= set(group))  # the largest
-        for j in group if len(certain) == 1 else sorted(set(group) - set(certain)):
-            held = [edge for edge in settled.edges if j in (edge.first, edge.second)]
-            places = [place for edge in held for place in _elsewhere(edge, j, settled, prepared)]
-            if held:
-                reason = (
-                    "its place is ambiguous: it fits about as well elsewhere (other places found:"
-                    f" {len(places)})"
-                )
-                doubts.append(Doubt(j, reason, tuple(places)))
+    for group in found.groups:
+        core = next(part for part in certain if set(part) <= set(group))  # Largest first.
+        for j in group if len(core) == 1 else sorted(set(group) - set(core)):
+            edges = [edge for edge in found.edges if j in (edge.first, edge.second)]
+            if edges:
+                poses = [pose for e in edges for pose in _alternatives(e, j, found, thin, recipe)]
+                slides = all(edge.best.stiffness < recipe.min_stiffness for edge in edges)
+                doubts.append(Doubt(j, _reason(len(poses), slides), tuple(poses)))
     return tuple(doubts)
 
 
-def _elsewhere(
-    edge: Edge, cloud: int, settled: Graph, prepared: Prepared
+def _reason(alternatives: int, slides: bool) -> str:
+    """Why a pose is ambiguous, and what to do."""
+    if alternatives:
+        why = f"it fits about as well elsewhere (other poses found: {alternatives})"
+    elif slides:
+        why = "it can slide along the surface that it shares with others"
+    else:
+        why = "it shares too little surface with others to exclude chance"
+    return f"its pose is ambiguous: {why}; give start poses, or scans that overlap more"
+
+
+def _alternatives(
+    edge: Edge, cloud: int, found: Graph, thin: ThinScans, recipe: StartRecipe
 ) -> list[Float[Array, "D1 D1"]]:
-    """Other poses of one of an edge's clouds, in user coordinates, for which the evidence is about
-    as good.
-    """
-    poses = settled.poses.copy()
-    places = []
-    for other in (other for other in edge.others if other.weight >= AS_GOOD * edge.best.weight):
+    """Other user poses of one of an edge's clouds with about as much evidence."""
+    poses = found.poses.copy()
+    alternatives = []
+    for other in edge.others:
+        if other.weight < recipe.min_alternative_evidence * edge.best.weight:
+            continue
         if cloud == edge.first:
-            poses[cloud] = settled.poses[edge.second] @ other.motion
+            poses[cloud] = found.poses[edge.second] @ other.motion
         else:
-            poses[cloud] = settled.poses[edge.first] @ geometry.inverse(other.motion)
-        places.append(prepared.leave(poses)[cloud])
-    return places
+            poses[cloud] = found.poses[edge.first] @ geometry.inverse(other.motion)
+        alternatives.append(thin.leave_poses(poses)[cloud])
+    return alternatives

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Is a motion between two scans right? A few steps of point-to-plane ICP from it, then evidence for
-and against.
+"""Is a motion between two scans right? A few steps of point-to-plane ICP, then evidence.
 
-For: the share of points that lie on the other scan's surface, with normals that agree. Against:
-points that float in front of a surface that the other scanner saw; it would have seen them instead.
-Lengths are in spacings, see `features`.
+For the motion: the share of points on the other scan's surface, with normals that agree. Against
+it: points that float in front of a surface that the other scanner saw, since it would have seen
+them instead. Lengths are in spacings (see `features`).
 """
 
 from dataclasses import dataclass
@@ -13,179 +12,161 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.start.features import HIDDEN, ThinScan, depth_image
+from coframe.start.features import DepthImage, ThinScan
+from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
 
-# spacings: how far a point may be from its neighbour, step by step
-GATES = (
-    5.0,
-    4.0,
-    3.0,
-    3.0,
-    2.0,
-    2.0,
-    2.0,
-    2.0,
-)
-ROUGH_STEPS = 4  # of these, with few points
-AGREE = 0.7  # cosine between normals of one surface
-NEAR = 1.5  # spacings: a point with a neighbour this close,
-CLOSE = 0.5  # and this close to its tangent plane, lies on the other surface
-LEAST_POINTS = 20  # that a motion is fitted to
-ROUGH = 700  # points that the first steps use
-WORTH = 0.1  # share of points with a neighbour after these: with less, a motion is given up
-CONTRADICTED = 4.0  # how much a floating point counts against, beside one that lies on the surface
-BY_CHANCE = 0.4  # overlap that unrelated surfaces reach
-SOFT = 0.02  # stiffness below which a motion may slide,
-SLIDES = (6.0, 12.0, 20.0, 30.0)  # spacings, this far
-SAME = 5.0  # spacings: motions that differ by less are the same
-RADIUS = 20.0  # spacings from the centre at which motions are compared
+Motion = Float[Array, "4 4"]
+Mask = Bool[Array, " n"]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for a motion that carries scan a onto scan b, and what against it."""
+    """What supports a motion that carries scan a onto scan b, and what refutes it."""
 
-    motion: Float[Array, "4 4"]  # refined
-    overlap: float  # share of points on the other's surface, of the scan that has the larger share
-    common: float  # number of these points, the mean over both directions
-    # share of points that float in front of the other's surface, the worse of both directions
-    conflict: float
-    residual: float  # root mean square distance to the tangent plane, where they overlap
-    # smallest eigenvalue of the fit's information a point: near 0 where the motion can slide
-    stiffness: float
-
-    @property
-    def weight(self) -> float:
-        """Evidence in nats: how much more likely the distances are than those between unrelated
-        surfaces, which are uniform.
-
-        Noise blunts the distances, but not the overlap: more of it than unrelated surfaces have
-        counts, too.
-        """
-        sharper = max(
-            0.0, float(np.log(2 * CLOSE / (np.sqrt(2 * np.pi * np.e) * max(self.residual, 0.02))))
-        )
-        larger = max(0.0, self.overlap - BY_CHANCE)
-        return self.common * (sharper + larger) * max(0.0, 1.0 - CONTRADICTED * self.conflict)
+    # The motion, refined.
+    motion: Motion
+    # [nats] How much more likely the distances are than those between unrelated surfaces.
+    weight: float = 0.0
+    # [share] Points on the other's surface, of the scan that has the larger share.
+    overlap: float = 0.0
+    # [information per point] Smallest eigenvalue of the fit: near 0 where the motion can slide.
+    stiffness: float = 0.0
 
 
-NOTHING = Evidence(np.eye(4), overlap=0.0, common=0.0, conflict=0.0, residual=CLOSE, stiffness=0.0)
+NO_EVIDENCE = Evidence(np.eye(4))
 
 
-def verify(a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]) -> Evidence:
-    """Refine the motion and weigh it."""
-    few = a.fewer(ROUGH)
-    for gate in GATES[:ROUGH_STEPS]:
-        motion = _step(few, b, motion, gate) @ motion
-    if len(_near(few, b, motion, GATES[ROUGH_STEPS])[0]) < max(WORTH * len(few), LEAST_POINTS):
-        return NOTHING
-    for gate in GATES[ROUGH_STEPS:]:
-        motion = _step(a, b, motion, gate) @ motion
-    return evidence_for(a, b, motion)
+def verify(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START) -> Evidence:
+    """Refine a motion by ICP and collect the evidence for it."""
+    few = a.subsample(recipe.rough_points)
+    rough = recipe.icp_gates[: recipe.rough_steps]
+    fine = recipe.icp_gates[recipe.rough_steps :]
+    for gate in rough:
+        motion = _icp_step(few, b, motion, gate, recipe) @ motion
+    matched = len(_correspondences(few, b, motion, fine[0], recipe)[0])
+    if matched < max(recipe.min_matched_share * len(few), recipe.min_matched_points):
+        return NO_EVIDENCE
+    for gate in fine:
+        motion = _icp_step(a, b, motion, gate, recipe) @ motion
+    return evidence_for(a, b, motion, recipe)
 
 
-def evidence_for(a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]) -> Evidence:
-    """The evidence for a motion as it is."""
-    back = geometry.inverse(motion)
-    on_b, distances = _on(a, b, motion)
-    on_a, _ = _on(b, a, back)
-    conflict = max(_floating(a, b, motion, on_b), _floating(b, a, back, on_a))
-    return Evidence(
-        motion,
-        overlap=float(max(on_b.mean(), on_a.mean())),
-        common=float(on_b.sum() + on_a.sum()) / 2,
-        conflict=conflict,
-        residual=float(np.sqrt(np.mean(distances[on_b] ** 2))) if on_b.any() else CLOSE,
-        stiffness=_stiffness(a, b, motion, on_b),
-    )
+def evidence_for(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START) -> Evidence:
+    """The evidence for a motion as it is.
 
-
-def motion_distance(one: Float[Array, "4 4"], other: Float[Array, "4 4"]) -> float:
-    """How far two motions carry points of a scan apart that are RADIUS from its centre, in
-    spacings.
+    Distances between unrelated surfaces are uniform; the sharper those of the common points are,
+    the more each of them counts. Noise blunts the distances, but not the overlap, so more overlap
+    than unrelated surfaces have counts, too. Points that float refute a share of all this.
     """
-    turn = float(geometry.angle(geometry.rotation(one).T @ geometry.rotation(other)))
-    return RADIUS * turn + float(
+    back = geometry.inverse(motion)
+    on_b, distances = _points_on_surface(a, b, motion, recipe)
+    on_a, _ = _points_on_surface(b, a, back, recipe)
+    overlap = float(max(on_b.mean(), on_a.mean()))
+    common = float(on_b.sum() + on_a.sum()) / 2
+    limit = recipe.surface_distance
+    residual = float(np.sqrt(np.mean(distances[on_b] ** 2))) if on_b.any() else limit
+    spread = np.sqrt(2 * np.pi * np.e) * max(residual, recipe.min_residual)
+    sharper = max(0.0, float(np.log(2 * limit / spread)))
+    larger = max(0.0, overlap - recipe.chance_overlap)
+    conflict = max(
+        _floating_share(a, b, motion, on_b, recipe), _floating_share(b, a, back, on_a, recipe)
+    )
+    weight = common * (sharper + larger) * max(0.0, 1.0 - recipe.conflict_cost * conflict)
+    stiffness = 0.0
+    if on_b.sum() >= recipe.min_matched_points:
+        stiffness = float(_information(a, b, motion, on_b, recipe)[0][0])
+    return Evidence(motion, weight, overlap, stiffness)
+
+
+def motion_distance(one: Motion, other: Motion, recipe: StartRecipe = START) -> float:
+    """How far apart [spacings] two motions carry the points at a radius from a scan's centre."""
+    angle = float(geometry.angle(geometry.rotation(one).T @ geometry.rotation(other)))
+    return recipe.motion_radius * angle + float(
         np.linalg.norm(geometry.translation(one) - geometry.translation(other))
     )
 
 
-def _near(
-    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], gate: float
+def verify_slides(
+    a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START
+) -> list[Evidence]:
+    """Verify motions displaced along the least constrained direction, to detect sliding."""
+    on, _ = _points_on_surface(a, b, motion, recipe)
+    if on.sum() < recipe.min_matched_points:
+        return []
+    _, vectors, spread, centre = _information(a, b, motion, on, recipe)
+    twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
+    return [
+        verify(a, b, _motion_about(sign * far * twist, centre) @ motion, recipe)
+        for far in recipe.slides
+        for sign in (1, -1)
+    ]
+
+
+def _correspondences(
+    a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: StartRecipe
 ) -> tuple[Array, Array, Array, Array]:
-    """Indices of a's points with a neighbour on b, these neighbours, the moved points and their
-    distances from the planes.
+    """Points of a near b: their indices, those of their neighbours, their positions, their heights.
+
+    Heights are those above the tangent planes of the neighbours.
     """
     moved = geometry.transform(motion, a.points)
     distance, nearest = b.tree.query(moved, distance_upper_bound=gate)
     i = np.flatnonzero(np.isfinite(distance))
     j = nearest[i]
-    alike = ((a.normals[i] @ geometry.rotation(motion).T) * b.normals[j]).sum(1) > AGREE
-    i, j = i[alike], j[alike]
+    cosine = ((a.normals[i] @ geometry.rotation(motion).T) * b.normals[j]).sum(1)
+    agree = cosine > recipe.min_normal_cosine
+    i, j = i[agree], j[agree]
     return i, j, moved[i], ((moved[i] - b.points[j]) * b.normals[j]).sum(1)
 
 
-def _step(
-    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], gate: float
-) -> Float[Array, "4 4"]:
-    """One Gauss-Newton step of point-to-plane ICP, with Tukey's weights; nothing where too few
-    points are near.
-    """
-    i, j, moved, height = _near(a, b, motion, gate)
-    if len(i) < LEAST_POINTS:
+def _icp_step(a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: StartRecipe) -> Motion:
+    """One Gauss-Newton step with Tukey's weights; identity where too few points correspond."""
+    i, j, moved, height = _correspondences(a, b, motion, gate, recipe)
+    if len(i) < recipe.min_matched_points:
         return np.eye(4)
     weight = np.maximum(1 - (height / gate) ** 2, 0) ** 2
     centre = moved.mean(0)
     normals = b.normals[j]
     J = np.concatenate([np.cross(moved - centre, normals), normals], 1)
     H = (J * weight[:, None]).T @ J
-    twist = -np.linalg.solve(
-        H + 1e-3 * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6), J.T @ (weight * height)
-    )
-    return about(twist, centre)
+    damped = H + recipe.icp_damping * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6)
+    return _motion_about(-np.linalg.solve(damped, J.T @ (weight * height)), centre)
 
 
-def _on(
-    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]
-) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
-    """Which points of a lie on b's surface, and how far they are from it."""
-    i, _, _, height = _near(a, b, motion, NEAR)
-    on, distance = np.zeros(len(a), bool), np.full(len(a), np.inf)
-    on[i] = np.abs(height) < CLOSE
-    distance[i] = height
-    return on, distance
+def _points_on_surface(
+    a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe
+) -> tuple[Mask, Float[Array, " n"]]:
+    """Which points of a are on b's surface, and how high above it."""
+    i, _, _, height = _correspondences(a, b, motion, recipe.neighbour_distance, recipe)
+    on = np.zeros(len(a), bool)
+    on[i] = np.abs(height) < recipe.surface_distance
+    heights = np.full(len(a), np.inf)
+    heights[i] = height
+    return on, heights
 
 
-def _floating(
-    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
+def _floating_share(
+    a: ThinScan, b: ThinScan, motion: Motion, on: Mask, recipe: StartRecipe
 ) -> float:
-    """The share of a's points that float in front of b's surface, of those that fall onto its
-    image.
-    """
+    """The share of a's points in b's depth image that float in front of b's surface."""
     if b.view is None:
         return 0.0
     moved = geometry.transform(motion, a.points)
-    behind = depth_image(b.points, b.view).at(moved)
-    seen = np.isfinite(behind)
-    floating = seen & ~on & (moved @ b.view - behind > HIDDEN)
+    surface = DepthImage.of(b.points, b.view).at(moved)
+    seen = np.isfinite(surface)
+    floating = seen & ~on & (moved @ b.view - surface > recipe.hidden_depth)
     return float(floating.sum() / max(seen.sum(), 1))
 
 
-def _stiffness(
-    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
-) -> float:
-    """How firmly the common points hold the motion: the smallest eigenvalue of J^T J / n with arms
-    in units of their spread.
-    """
-    return float(_held(a, b, motion, on)[0][0]) if on.sum() >= LEAST_POINTS else 0.0
-
-
-def _held(
-    a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"], on: Bool[Array, " n"]
+def _information(
+    a: ThinScan, b: ThinScan, motion: Motion, on: Mask, recipe: StartRecipe
 ) -> tuple[Float[Array, " 6"], Float[Array, "6 6"], float, Float[Array, " 3"]]:
-    """Eigenvalues and vectors of J^T J / n, the spread of the common points, and their centre."""
-    i, j, moved, _ = _near(a, b, motion, NEAR)
+    """Eigenvalues and vectors of J^T J / n of the common points, their spread and their centre.
+
+    Arms are in units of the spread, so that rotations and translations compare.
+    """
+    i, j, moved, _ = _correspondences(a, b, motion, recipe.neighbour_distance, recipe)
     kept = on[i]
     centre = moved[kept].mean(0)
     arms = moved[kept] - centre
@@ -193,27 +174,13 @@ def _held(
     normals = b.normals[j[kept]]
     J = np.concatenate([np.cross(arms / spread, normals), normals], 1)
     H = J.T @ J / len(J)
-    if not a.points[:, 2].any():  # in the plane: what it cannot do is not soft
+    if not a.points[:, 2].any():  # Scans in the plane cannot leave it, so they are stiff there.
         H[[0, 1, 5], [0, 1, 5]] = 1.0
     values, vectors = np.linalg.eigh(H)
     return values, vectors, spread, centre
 
 
-def slides(a: ThinScan, b: ThinScan, motion: Float[Array, "4 4"]) -> list[Evidence]:
-    """What is found from places along the way that the common points resist least."""
-    on, _ = _on(a, b, motion)
-    if on.sum() < LEAST_POINTS:
-        return []
-    _, vectors, spread, centre = _held(a, b, motion, on)
-    twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
-    return [
-        verify(a, b, about(sign * far * twist, centre) @ motion)
-        for far in SLIDES
-        for sign in (1, -1)
-    ]
-
-
-def about(twist: Float[Array, " 6"], centre: Float[Array, " 3"]) -> Float[Array, "4 4"]:
+def _motion_about(twist: Float[Array, " 6"], centre: Float[Array, " 3"]) -> Motion:
     """The motion x -> exp(omega) (x - c) + c + tau."""
     R = geometry.exp_rotation(twist[:3])
     return geometry.pose(R, centre - R @ centre + twist[3:])
