@@ -298,7 +298,7 @@ def _match(
     """
     clouds = Local([InMemory(result.merged()), InMemory(cloud)], options.threads)
     rng = np.random.default_rng(options.seed)
-    found = search.find_start(clouds, clouds.map(Summary.of), rng=rng, look=False)
+    found = search.find_start(clouds, clouds.map(Summary.of), rng=rng, try_identity=False)
     scene, new = found.poses[0]
     return result.poses[-1] if len(found.groups) > 1 else geometry.inverse(scene) @ new
 

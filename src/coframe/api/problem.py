@@ -103,7 +103,7 @@ class Problem:
                 )
             as_priors(self.priors, Normalisation.about(self.given.summaries), np.zeros(D))
             return identity
-        return self._match(look=self.options.start == "auto")
+        return self._match(try_identity=self.options.start == "auto")
 
     def match_beside(self, start: Start) -> tuple[Start, list[Float[Array, "M D1 D1"]]]:
         """Matched poses that turn the clouds little against given ones, and what matching found.
@@ -112,7 +112,7 @@ class Problem:
         """
         if self.bound or self.options.start == "identity":
             return start, []
-        found = self._match(look=False)
+        found = self._match(try_identity=False)
         given = start.poses[0]
         near = [
             given[0] @ geometry.inverse(poses[0]) @ poses
@@ -124,13 +124,13 @@ class Problem:
             return start, []
         return replace(found, poses=start.poses, source=GIVEN, doubts=()), near
 
-    def _match(self, *, look: bool) -> Start:
-        """Start poses from the clouds' own shapes; `look`: they may lie in place already."""
+    def _match(self, *, try_identity: bool) -> Start:
+        """Start poses from the clouds' own shapes; `try_identity`: they may lie in place already."""
         return search.find_start(
             self.given.clouds,
             self.given.summaries,
             rng=np.random.default_rng(self.options.seed),
-            look=look,
+            try_identity=try_identity,
             on_pair=self.reports.on_pair,
             checkpoint=self.reports.checkpoint,
         )

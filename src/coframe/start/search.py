@@ -125,20 +125,20 @@ def find_start(
     summaries: Sequence[Summary],
     *,
     rng: np.random.Generator,
-    look: bool = True,
+    try_identity: bool = True,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     checkpoint: Checkpoint | None = None,
     recipe: StartRecipe = START,
 ) -> Start:
     """Find start poses, with fewer points where many do not connect all clouds.
 
-    `look`: check first whether the clouds are in place already.
+    `try_identity`: check first whether the clouds are in place already.
     """
     tried = 0
     best: Start | None = None
     for points in recipe.points_2d if len(summaries[0].median) == 2 else recipe.points_3d:
         thin = ThinScans.of(clouds, summaries, points, recipe)
-        found = _Search(thin, rng, look, on_pair, checkpoint, recipe).run()
+        found = _Search(thin, rng, try_identity, on_pair, checkpoint, recipe).run()
         tried += found.pairs
         if best is None or found.certainty > best.certainty:
             best = found
@@ -164,7 +164,7 @@ class _Search:
 
     thin: ThinScans
     rng: np.random.Generator
-    look: bool
+    try_identity: bool
     on_pair: Callable[[int, int], object]
     checkpoint: Checkpoint | None
     recipe: StartRecipe
@@ -175,11 +175,11 @@ class _Search:
         pairs = match.candidate_pairs(self.thin.scans, self.rng, self.recipe)
         poses = self.thin.enter_poses(self.thin.identity)
         motions = [geometry.inverse(poses[b]) @ poses[a] for a, b in pairs]
-        if self.look:
+        if self.try_identity:
             start = self._check_identity(pairs, motions)
             if start is not None:
                 return start
-        edges, crashed = self._match(self.thin.scans, pairs, motions if self.look else None)
+        edges, crashed = self._match(self.thin.scans, pairs, motions if self.try_identity else None)
         matches = _Matches(self.thin, edges, crashed, len(pairs))
         graphs, certain = graph.solve_graph(matches.edges, M, self.recipe)
         if len(graphs[0].groups) > 1:
@@ -262,7 +262,7 @@ class _Search:
         doubts = _find_doubts(best, certain, matches.thin, self.recipe)
         most = self.recipe.min_group_share * len(self.thin)
         if (
-            self.look
+            self.try_identity
             and len(best.groups) > 1
             and len(best.groups[0]) > most
             and self._in_place(best)
