@@ -135,7 +135,7 @@ def together(
     found: Mapping[float, Sequence[Record]],
     paper: Mapping[str, Mapping[str, Sequence[float]]] | None,
 ) -> Record:
-    """The mean over models and mappings, a column for each level of noise; the paper has the first."""
+    """The mean over models and mappings, a column for each level of noise, the paper's first."""
     rows = {
         method: [
             np.mean([both(each, method) for each in tables], axis=0) for tables in found.values()

@@ -69,19 +69,16 @@ def runs(
     noise_db: float,
     outliers: float,
 ) -> Runs:
-    """Views of a model as in the paper, one scene for each seed, and what each method makes of
-    them.
-    """
+    """Views of a model as in the paper, one scene for each seed, and the trials of each method."""
     scenes = [views(name, run.size, degrees, noise_db, outliers, seed) for seed in run.seeds]
     setup = (
         f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
     )
 
     def solved(method: str, scene: SimulatedScene, seed: int) -> Trial:
-        call = lambda: PAIRWISE[method](
-            scene.clouds, methods.centred(scene.clouds), np.random.default_rng(seed)
-        )  # noqa: E731
-        return run.store.get(f"{setup}-{seed}-{method.split()[0]}", call)
+        start, rng = methods.centred(scene.clouds), np.random.default_rng(seed)
+        key = f"{setup}-{seed}-{method.split()[0]}"
+        return run.store.get(key, lambda: PAIRWISE[method](scene.clouds, start, rng))
 
     return Runs(
         scenes,

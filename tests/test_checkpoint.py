@@ -251,7 +251,12 @@ def folder(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-CODE = "import coframe.checkpoint as checkpoint; checkpoint.SECONDS = 0.0; from coframe.cli import main; main()"
+CODE = """
+from coframe.cli import main
+from coframe.compute import checkpoint
+checkpoint.SECONDS = 0.0
+main()
+"""
 
 
 def command(folder: Path, output: str, *options: str) -> "subprocess.Popen[str]":

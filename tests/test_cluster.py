@@ -115,7 +115,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind of phase, each once: over a network, an iteration takes as long as a message does."""
+    """Every kind of phase, each once: here an iteration takes as long as its messages."""
     monkeypatch.setattr(schedule, "DEVIATIONS", (None, 0.05))
     monkeypatch.setattr(schedule, "FIRST", replace(schedule.FIRST, iterations=4))
     monkeypatch.setattr(schedule, "TRIALS", (Level(20, 100, 3, maturing=1),))

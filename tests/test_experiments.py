@@ -49,7 +49,7 @@ HELD = [  # claims that even toys bear out
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What `python -m experiments all report --size toy` leaves behind, with no data set in reach."""
+    """What `python -m experiments all report --size toy` leaves behind without any data set."""
     folder = tmp_path_factory.mktemp("results")
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     environment = {**os.environ, "PYTHONPATH": path, "COFRAME_DATA": str(folder / "nothing")}

@@ -68,7 +68,7 @@ def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
 
 
 def test_the_mixture_is_that_of_past_and_new_moments(four, five):
-    """Exactly: what the old mixture stands for, plus what the new cloud says of each old component."""
+    """The moments that the old mixture stands for, plus those of the new cloud, exactly."""
     K = len(four.mixture)
     total = implied(four.mixture, four.moments.mass.sum(0))
     new = five.moments[4].recentred(five.moments.about)
@@ -165,7 +165,7 @@ def test_global_matching_needs_no_start():
 
 
 def test_what_is_known_of_the_clouds_stays_with_them(scene, four, tmp_path):
-    """Colours, files and groups grow and shrink with the clouds, and the result can still be saved."""
+    """Colours, files and groups grow and shrink with the clouds; the result can still be saved."""
     red = [np.full(len(cloud), j, np.uint8) for j, cloud in enumerate(scene.clouds)]
     for j, cloud in enumerate(scene.clouds[:5]):
         ply.write(tmp_path / f"scan{j}.ply", cloud, red=red[j], green=red[j], blue=red[j])
