@@ -237,11 +237,12 @@ def bits(*arrays):
 @contextmanager
 def unchecked() -> Iterator[None]:
     """Without checks of shapes, which take most of the time of a test and which no user has."""
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         yield
     finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 # Command line

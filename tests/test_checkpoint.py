@@ -96,6 +96,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_interrupted_again_and_again(
     scene: simulate.SimulatedScene, whole: tuple[coframe.Registration, int], tmp_path: Path
 ) -> None:

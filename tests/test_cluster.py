@@ -217,6 +217,7 @@ def test_arrays_are_sent_to_the_workers(scene: simulate.SimulatedScene, cluster:
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
 def test_a_start_from_nothing_on_workers(
     scene: simulate.SimulatedScene, cluster: Processes
 ) -> None:
@@ -381,6 +382,7 @@ def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(
         check_client("tcp://127.0.0.1:8786")
 
 
+@pytest.mark.slow
 def test_encrypted(scene: simulate.SimulatedScene, tmp_path: Path) -> None:
     """TLS with certificates of one's own, as docs/scaling.md has it."""
     trustme = pytest.importorskip("trustme")

@@ -256,6 +256,7 @@ def test_points_of_weight_zero_do_not_count(scene, four):
     np.testing.assert_array_equal(with_clutter.pose_covariance, without.pose_covariance)
 
 
+@pytest.mark.slow
 def test_the_covariance_allows_for_noise_that_neighbours_share():
     """A cloud so noisy that its points are averaged over their neighbours is no better known than
     in a registration of all.

@@ -27,7 +27,8 @@ def turned() -> simulate.SimulatedScene:
 
 def off(poses: np.ndarray, degrees: float, seed: int) -> np.ndarray:
     """Start poses that are wrong by up to an angle, and by a twentieth of the body's extent."""
-    return disturbed(poses, np.random.default_rng(seed), degrees, 0.05)
+    rng = np.random.default_rng(seed)
+    return np.concatenate([disturbed(pose[None], rng, degrees, 0.05) for pose in poses])
 
 
 def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
@@ -90,6 +91,7 @@ def begun(
     return clouds, start
 
 
+@pytest.mark.slow
 def test_half_a_turn_of_a_thin_body(
     data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +108,7 @@ def test_half_a_turn_of_a_thin_body(
     assert result.warnings == ()
 
 
+@pytest.mark.slow
 def test_a_view_of_a_flat_back_that_can_turn_is_said_to_be_in_doubt(
     data: Callable[[str], Path],
 ) -> None:

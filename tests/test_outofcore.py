@@ -192,6 +192,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc"
 )
