@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Table: rotation error of the mappings between sets that no method estimates directly. 30 %
-outliers.
-"""
+"""Table: rotation errors of maps between sets that no method estimates directly. 30 % outliers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product

@@ -202,9 +202,7 @@ def around(motion: np.ndarray, middle: np.ndarray) -> np.ndarray:
 
 
 def degrees(poses: np.ndarray, truth: np.ndarray) -> float:
-    """The mean angle between true and estimated rotations, relative to the first scan, over the
-    others.
-    """
+    """The mean angle between true and estimated rotations, relative to the first scan."""
     return float(metrics.rotation_errors(poses, truth)[1:].mean())
 
 
@@ -215,9 +213,7 @@ def residual(surfaces: Sequence[metrics.Surface], poses: np.ndarray, gate: float
 
 
 def displacement(poses: np.ndarray, given: MultiviewProblem) -> float:
-    """How far the points lie from where the published poses put them, after the best common motion;
-    root mean square, 1e-3.
-    """
+    """RMS distance of points from their published positions after the best common motion, 1e-3."""
     found = np.concatenate(
         [geometry.transform(T, cloud) for T, cloud in zip(poses, given.clouds, strict=True)]
     )

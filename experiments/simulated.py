@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the experiments on simulated views share: the same views for every method, and errors over
-all realisations.
-"""
+"""What the experiments on simulated views share: views, and errors over all realisations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,9 +52,7 @@ class Runs:
 
 
 def rmse(poses: np.ndarray, scene: SimulatedScene) -> float:
-    """The root of the mean squared Frobenius error of the rotations, relative to the first set,
-    over the other sets.
-    """
+    """The RMS Frobenius error of rotations relative to the first set, over the other sets."""
     return metrics.rotation_rmse(poses, scene.poses)
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A cluster of real processes over TCP gives the bits of one machine, whatever happens to its
-workers.
-"""
+"""A cluster of processes over TCP gives the bits of one machine, whatever its workers suffer."""
 
 import json
 import os

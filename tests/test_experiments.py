@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The experiments run from end to end at toy size, without any data, and their report says what
-their records say.
-"""
+"""The experiments at toy size from end to end, without data, and the report of their records."""
 
 import json
 import os

@@ -117,9 +117,7 @@ def test_forgetting_a_cloud_of_a_batch_leaves_a_model_of_the_others(scene, four,
 
 
 def test_the_mixture_grows_where_there_is_new_surface_and_only_there(four):
-    """The same cloud again is all known; a cloud with a sheet beside the object adds components on
-    the sheet.
-    """
+    """The same cloud again is all known; a sheet beside the object adds components on the sheet."""
     same = coframe.extend(four, four.clouds[3], options=FEW)
     assert len(same.mixture) <= 1.02 * len(four.mixture)
     assert metrics.rotation_errors(same.poses[3:], np.stack([four.poses[3]] * 2))[1] < 0.1

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JRMPC-I: equal to the oracle, exact in what it pools, and near to the batch version on whole
-scenes.
-"""
+"""JRMPC-I: equal to the oracle, exact in what it pools, and near to the batch on whole scenes."""
 
 import numpy as np
 import oracle

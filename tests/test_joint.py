@@ -166,9 +166,7 @@ def test_many_clouds_move_as_few_do(
     loose: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The system that is not written down has the solution, and the covariances, of the one that
-    is.
-    """
+    """The system that is not written down has the solution and covariances of the one that is."""
     # In the dense system, a cloud that sees nothing may move for all others where the motion they
     # share is free.
     moments, precisions, centre = many(D, loose=loose, empty=loose and (believed or len(fixed) > 0))
@@ -243,9 +241,7 @@ def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
 def test_a_registration_solved_through_the_model_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From start to verdicts, on clouds few enough for both ways: the same but for rounding,
-    covariances included.
-    """
+    """From start to verdicts, both ways give the same but for rounding, covariances included."""
     scene = simulate.scene(4, 300, degrees=90.0, noise_db=45.0, rng=np.random.default_rng(0))
     options = coframe.Options(components=20, points=200, iterations=3, threads=1)
     with unchecked():

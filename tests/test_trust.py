@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Numerical trust: whatever comes in, what goes out is a number, or one clear sentence says why
-not.
-"""
+"""Numerical trust: whatever comes in, a number goes out, or one clear sentence says why not."""
 
 import sys
 from pathlib import Path
