@@ -3,18 +3,39 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers
 
-.PHONY: demo test fuzz bench peers clean
+.PHONY: demo test test-slow test-all wheel-check fuzz bench peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
 
+# Idle workers take over tests of busy ones.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+
+# At most ten minutes on two quiet cores.
 test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST) -m "not slow"
 
-# Damaged files for every reader and odd problems for register; hours, and less with e.g. RUNS=1000 PROBLEMS=100.
+test-slow: .venv/installed-dev
+	$(PYTEST) -m slow
+
+test-all: test-slow test
+
+# The wheel in an empty environment and an empty folder: the source tree cannot stand in for it.
+wheel-check: .venv/bin/python
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@set -ex; unset PYTHONPATH; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	"$$folder/venv/bin/python" -m pip install --quiet dist/*.whl; \
+	cd "$$folder"; \
+	venv/bin/coframe --version; \
+	venv/bin/coframe demo --output demo
+
+# Damaged files for every reader and odd problems for register: hours, or less with RUNS=1000
+# PROBLEMS=100.
 # Counts are kept in fuzz/counts.json: `python -m fuzz --resume --seconds 60` runs a slice of what is missing.
 RUNS ?= 100000
 PROBLEMS ?= 10000
@@ -28,7 +49,8 @@ bench: .venv/installed-bench
 	@if [ -e $(PEERS)/installed ]; then $(BIN)/python -m benchmarks.multiview; \
 	else echo; echo "For the side-by-side run with Open3D and MeshLib: make peers (over 1 GB), then make bench again."; fi
 
-# The peers are large and bring dependencies of their own, so they live apart from coframe. MeshLib is free for non-commercial use.
+# The peers are large and bring dependencies of their own, so they live apart from coframe. MeshLib
+# is free for non-commercial use.
 peers: $(PEERS)/installed
 
 clean:

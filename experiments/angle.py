@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Figure: rotation RMSE of two sets against the angle between them, which sets how much they
-overlap. SNR 20 dB.
-"""
+"""Figure: rotation RMSE of two sets against the angle between them, and hence overlap; 20 dB."""
 
 from itertools import product
 from typing import Any

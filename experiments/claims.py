@@ -78,9 +78,7 @@ def below(
     text: str,
     columns: Sequence[str] | None = None,
 ) -> Claim:
-    """That the mean errors of a method are below those of others, or equal, in every column or in
-    some.
-    """
+    """That the mean errors of a method are at or below those of others, in all or some columns."""
     rows = {row["method"]: row for row in table["rows"] if row["ours"]}
     missing = [name for name in (method, *others) if name not in rows]
     found = [
@@ -126,9 +124,7 @@ def below_each(
 
 
 def standing(tables: Sequence[Record]) -> list[Claim]:
-    """Two claims for every table of errors: ours is the best in every column, and the paper's
-    figures are met.
-    """
+    """Two claims for each table of errors: ours is best in each column, and meets the paper's."""
     return [claim for each in tables if each["errors"] for claim in (*best(each), *near(each))]
 
 

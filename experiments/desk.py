@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Table and figure: translation RMSE of the sequences fr1/desk and fr2/desk, and the paths beside
-the true ones.
-"""
+"""Table and figure: translation RMSE of fr1/desk and fr2/desk, and the paths beside the truth."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,9 +50,7 @@ def tracked(opened: Opened, seed: int) -> Trajectory:
 
 
 def published(opened: Opened, seed: int) -> Trajectory:
-    """The paper's scheme with a quarter of its points and components: all of them take an hour of
-    two cores.
-    """
+    """The paper's scheme with a quarter of its points and components; in full, it takes an hour."""
     whole, source = coframe.PublishedOptions(seed=seed), opened(1)
     quarter = {name: getattr(whole, name) // 4 for name in ("front_components", "back_components")}
     every = min(4 * whole.downsampling, max(1, len(source[0].points) // FEWEST))
@@ -87,9 +83,7 @@ def sequence(name: str, size: str) -> tuple[Opened, Trajectory]:
 
 
 def measure(run: Run) -> Found:
-    """Every tracker on every sequence that is there; all frames, rigid alignment (Sturm et al.
-    2012).
-    """
+    """Every tracker on every sequence that is there; all frames, rigid alignment (Sturm 2012)."""
     names = [name for name, key in SEQUENCES.items() if run.toy or datasets.present(key)][
         : 1 if run.toy else None
     ]

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Table: rotation error of the mappings between sets that no method estimates directly. 30 %
-outliers.
-"""
+"""Table: rotation errors of maps between sets that no method estimates directly. 30 % outliers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -135,7 +133,7 @@ def together(
     found: Mapping[float, Sequence[Record]],
     paper: Mapping[str, Mapping[str, Sequence[float]]] | None,
 ) -> Record:
-    """The mean over models and mappings, a column for each level of noise; the paper has the first."""
+    """The mean over models and mappings, a column for each level of noise, the paper's first."""
     rows = {
         method: [
             np.mean([both(each, method) for each in tables], axis=0) for tables in found.values()

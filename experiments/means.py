@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Figure: where the means end in JRMPC-B and in JRMPC-I, whose old means cannot move on to new
-surface.
-"""
+"""Figure: where the means end in JRMPC-B and in JRMPC-I, whose old means reach no new surface."""
 
 from typing import Any
 
@@ -29,9 +27,7 @@ NOTES = (
 
 
 def measure(run: Run) -> Found:
-    """The means of runs as behind the multi-view table, and what share of them lies on the first
-    two scans.
-    """
+    """The means of runs as behind the multi-view table, and their share on the first two scans."""
     names = available(("bunny", "dragon"), run.size)[: 1 if run.toy else None]
     results = {name: {method: solved(run, name, method) for method in SHOWN} for name in names}
     rows: dict[str, list[float]] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The methods under test, all called alike: clouds, start poses and a generator in, a `Trial` out."""
+"""The methods under test, all functions of clouds, start poses and a generator to a `Trial`."""
 
 import time
 from collections.abc import Callable, Sequence

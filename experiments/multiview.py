@@ -125,8 +125,8 @@ PAPER = {
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Scans with some of their points, disturbed poses, and poses that pairwise ICP made of them."""
+class MultiviewProblem:
+    """Scans with some of their points, disturbed poses, and what pairwise ICP makes of them."""
 
     clouds: list[np.ndarray]
     truth: np.ndarray
@@ -135,7 +135,7 @@ class Problem:
 
 
 @cache
-def problem(name: str, size: str, seed: int, noise_db: float | None) -> Problem:
+def problem(name: str, size: str, seed: int, noise_db: float | None) -> MultiviewProblem:
     """The paper's set-up. All clouds are drawn and disturbed alike with and without noise."""
     whole, truth = scans(name, size)
     rng = np.random.default_rng([seed, NAMES.index(name)])
@@ -156,7 +156,7 @@ def problem(name: str, size: str, seed: int, noise_db: float | None) -> Problem:
     about = [around(motion, middle) for motion in motions]
     moved = [geometry.transform(motion, cloud) for motion, cloud in zip(about, placed, strict=True)]
     raw = geometry.identity(len(moved), 3)
-    return Problem(moved, geometry.inverse(np.array(about)), raw, roughly(moved, raw))
+    return MultiviewProblem(moved, geometry.inverse(np.array(about)), raw, roughly(moved, raw))
 
 
 def roughly(clouds: Sequence[np.ndarray], poses: np.ndarray) -> np.ndarray:
@@ -202,9 +202,7 @@ def around(motion: np.ndarray, middle: np.ndarray) -> np.ndarray:
 
 
 def degrees(poses: np.ndarray, truth: np.ndarray) -> float:
-    """The mean angle between true and estimated rotations, relative to the first scan, over the
-    others.
-    """
+    """The mean angle between true and estimated rotations, relative to the first scan."""
     return float(metrics.rotation_errors(poses, truth)[1:].mean())
 
 
@@ -214,10 +212,8 @@ def residual(surfaces: Sequence[metrics.Surface], poses: np.ndarray, gate: float
     return float("nan") if found is None else 1e3 * found
 
 
-def displacement(poses: np.ndarray, given: Problem) -> float:
-    """How far the points lie from where the published poses put them, after the best common motion;
-    root mean square, 1e-3.
-    """
+def displacement(poses: np.ndarray, given: MultiviewProblem) -> float:
+    """RMS distance of points from their published positions after the best common motion, 1e-3."""
     found = np.concatenate(
         [geometry.transform(T, cloud) for T, cloud in zip(poses, given.clouds, strict=True)]
     )
@@ -228,7 +224,7 @@ def displacement(poses: np.ndarray, given: Problem) -> float:
     return float(1e3 * np.sqrt(((geometry.transform(common, found) - true) ** 2).sum(1).mean()))
 
 
-def on_scans(poses: np.ndarray, given: Problem, published: np.ndarray) -> np.ndarray:
+def on_scans(poses: np.ndarray, given: MultiviewProblem, published: np.ndarray) -> np.ndarray:
     """Poses of the disturbed clouds as poses of the whole scans that they were drawn from."""
     return poses @ geometry.inverse(given.truth) @ published
 
@@ -243,9 +239,8 @@ def trial(run: Run, name: str, method: str, seed: int, noise_db: float | None) -
             np.nan,
         )
     solve = methods.joint(SETTINGS[run.size]["components"])[method]
-    key = f"{run.size}-{name}-{'clean' if noise_db is None else f'{noise_db:g}dB'}-{seed}-{method}".replace(
-        " ", "_"
-    )
+    noise = "clean" if noise_db is None else f"{noise_db:g}dB"
+    key = f"{run.size}-{name}-{noise}-{seed}-{method}".replace(" ", "_")
     return run.store.get(key, lambda: solve(given.clouds, given.start, np.random.default_rng(seed)))
 
 

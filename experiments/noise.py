@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Not in the paper: how noisy are the views that its authors publish, beside ours at a given SNR?"""
+"""Not in the paper: the noise of the views that its authors publish, beside ours at a given SNR."""
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -71,7 +71,7 @@ def claims(record: Record) -> list[Claim]:
 
 
 def thickness(cloud: np.ndarray) -> float:
-    """The median smallest deviation of a neighbourhood, over the mean deviation of the coordinates."""
+    """The median smallest deviation of neighbourhoods over the mean deviation of coordinates."""
     patches = cloud[cKDTree(cloud).query(cloud, NEIGHBOURS)[1]]
     patches -= patches.mean(1, keepdims=True)
     smallest = np.linalg.eigvalsh(patches.swapaxes(1, 2) @ patches / NEIGHBOURS)[:, 0]

@@ -163,9 +163,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 def figure_file(
     folder: Path | None, name: str, draw: Callable[[Any], None], *, width: float, height: float
 ) -> list[str]:
-    """Draw on a Matplotlib figure of so many inches and save it in the folder; without one, nothing
-    is drawn.
-    """
+    """Draw on a Matplotlib figure of so many inches and save it, if there is a folder."""
     if folder is None:
         return []
     from matplotlib import rc_context

@@ -53,9 +53,7 @@ def claims(record: Record) -> list[Claim]:
 
 
 def section(run: Run, name: str, method: str, seed: int) -> list[np.ndarray]:
-    """The points (n, 3) of each whole scan near a plane through the middle of the object, across
-    its second axis.
-    """
+    """The points (n, 3) of each scan near a plane through the middle, across the second axis."""
     given, found = (
         multiview.problem(name, run.size, seed, None),
         multiview.trial(run, name, method, seed, None),

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the experiments on simulated views share: the same views for every method, and errors over
-all realisations.
-"""
+"""What the experiments on simulated views share: views, and errors over all realisations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,9 +52,7 @@ class Runs:
 
 
 def rmse(poses: np.ndarray, scene: SimulatedScene) -> float:
-    """The root of the mean squared Frobenius error of the rotations, relative to the first set,
-    over the other sets.
-    """
+    """The RMS Frobenius error of rotations relative to the first set, over the other sets."""
     return metrics.rotation_rmse(poses, scene.poses)
 
 
@@ -69,19 +65,16 @@ def runs(
     noise_db: float,
     outliers: float,
 ) -> Runs:
-    """Views of a model as in the paper, one scene for each seed, and what each method makes of
-    them.
-    """
+    """Views of a model as in the paper, one scene for each seed, and the trials of each method."""
     scenes = [views(name, run.size, degrees, noise_db, outliers, seed) for seed in run.seeds]
     setup = (
         f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
     )
 
     def solved(method: str, scene: SimulatedScene, seed: int) -> Trial:
-        call = lambda: PAIRWISE[method](
-            scene.clouds, methods.centred(scene.clouds), np.random.default_rng(seed)
-        )  # noqa: E731
-        return run.store.get(f"{setup}-{seed}-{method.split()[0]}", call)
+        start, rng = methods.centred(scene.clouds), np.random.default_rng(seed)
+        key = f"{setup}-{seed}-{method.split()[0]}"
+        return run.store.get(key, lambda: PAIRWISE[method](scene.clouds, start, rng))
 
     return Runs(
         scenes,

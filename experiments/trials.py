@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One call of a method, and a store of such calls: a long run that is interrupted goes on where it
-was.
-"""
+"""One call of a method, and a store of such calls, from which an interrupted run goes on."""
 
 import time
 from collections.abc import Callable

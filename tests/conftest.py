@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Shapes are checked in tests, and only there; third-party data is found here."""
+"""Shapes of arrays are checked in tests, and only there; third-party data is found here."""
 
 import importlib.util
 import os
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,21 @@ import hypothesis
 import jaxtyping
 import pytest
 
-# Every module but those that Numba compiles. Listed without importing: a module imported before the
-# hook stays unchecked.
+# Modules whose tests are many whole registrations. Checks of shapes would take most of their time;
+# the same functions are checked in test_registration, test_extend, test_from_nothing and below.
+UNCHECKED = {
+    "test_checkpoint",
+    "test_compare",
+    "test_given",
+    "test_judge",
+    "test_outofcore",
+    "test_report",
+    "test_trust",
+    "test_watch",
+}
+
+# All modules but those that Numba compiles are listed without being imported: a module that is
+# imported before the hook stays unchecked.
 assert not any(name.startswith("coframe.") for name in sys.modules), (
     "coframe was imported before its shapes could be checked"
 )
@@ -46,15 +60,21 @@ def _found(folder: Path, variable: str, name: str) -> Path:
     return path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _shapes(request):
+    from scenes import unchecked
+
+    with unchecked() if request.module.__name__ in UNCHECKED else nullcontext():
+        yield
+
+
 @pytest.fixture(scope="session")
 def data():
-    """data("jrmpc_synthetic") is the path of that third-party set; the test skips where there is
-    none.
-    """
+    """data(name) is the path of a third-party set, such as jrmpc_synthetic, or the test skips."""
     return partial(_found, DATA, "COFRAME_DATA")
 
 
 @pytest.fixture(scope="session")
 def reference():
-    """The same for the stored output of other programs."""
+    """reference(name) is the path of stored output of another program, or the test skips."""
     return partial(_found, REFERENCE, "COFRAME_REFERENCE")

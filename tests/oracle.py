@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The oracle: JRMPC-B straight from the paper, in its letters and with its loops. Slow on purpose;
-imports nothing of coframe.
+"""JRMPC straight from the paper, in its letters and with its loops: slow on purpose, and without
+anything of coframe.
 
 Points V[j][i], poses R[j], t[j], means mu[k], priors p[k] or, for each cloud its own, p[j][k].
 sigma[k] is a variance, or a D x D matrix for the model of eqs. (1) to (7), before the paper
-restricts it to spheres. Numbers of equations are the checkpoint's. The densities are Decimals: their
-exponential never underflows, so that no trick is needed where the paper has none.
+restricts it to spheres. Equations have the numbers of the journal article. The densities are
+Decimals: their exponential never underflows, so that no trick is needed where the paper has none.
 """
 
 import decimal
@@ -17,7 +17,7 @@ decimal.getcontext().Emin = decimal.MIN_EMIN
 
 
 def beta(V, R, t, p, mu, sigma):
-    """Eq. (9): beta_jik, the density of component k at point i of cloud j, without (2 pi)^(-D/2)."""
+    """Eq. (9): beta_jik, the density of component k at point i of cloud j times (2 pi)^(D/2)."""
     D = len(mu[0])
     p = np.broadcast_to(p, (len(V), len(mu)))
     spheres = np.ndim(sigma) == 1
@@ -56,7 +56,7 @@ def alpha(beta, c):
 
 
 def log_likelihood(beta, c, w=None):
-    """The logarithm of eq. (1), per cloud, again without (2 pi)^(-D/2); w[j][i] weighs the points."""
+    """The logarithm of eq. (1) per cloud, again without (2 pi)^(-D/2); w[j][i] weighs points."""
     out = []
     for j in range(len(beta)):
         out.append(0.0)
@@ -68,8 +68,8 @@ def log_likelihood(beta, c, w=None):
 
 
 def sums(V, R, t, mu, alpha, w=None):
-    """What the M-step needs of the points: sum alpha, sum alpha (x - mu) and sum alpha (x - mu)(x -
-    mu)^T, over i.
+    """What the M-step needs of the points: the sums over i of alpha, alpha (x - mu) and
+    alpha (x - mu)(x - mu)^T.
     """
     M, K, D = len(V), len(mu), len(mu[0])
     A, b, C = np.zeros((M, K)), np.zeros((M, K, D)), np.zeros((M, K, D, D))
@@ -190,9 +190,9 @@ def batch(
     update_priors=False,
     fixed_variances=0,
 ):
-    """Algorithm 1 with the defaults of the authors' program:
+    """Algorithm 1 with the defaults of the authors' program.
 
-    R, t, mu, sigma, p, and the log-likelihood before each turn.
+    Returns R, t, mu, sigma, p, and the log-likelihood before each iteration.
     """
     M, (K, D) = len(V), mu.shape
     R = [np.eye(D)] * M if R is None else R
@@ -242,8 +242,7 @@ def incremental(
     Q,
     update_priors=False,
 ):
-    """Algorithm 2, with the updates of means, variances and priors as sums over all points of all
-    sets.
+    """Algorithm 2; means, variances and priors are updated by sums over all points of all sets.
 
     V, R, t and past_alpha are the registered sets, their poses and their posteriors, which stay; v
     is the new set. The posterior has R v + t, where the paper prints R v - t.

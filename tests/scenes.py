@@ -1,19 +1,48 @@
 # SPDX-License-Identifier: MIT
-"""Small scenes for tests: points drawn from a known mixture, and views of one shape to be
-registered.
+"""What several test modules share: random poses, scenes with a known truth, a scan for the tests of
+files, and the command line.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import numpy as np
 import oracle
+import pytest
 
+import coframe
 from coframe import geometry
+from coframe.data import simulate
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
+from coframe.em.moments import Moments
+from coframe.io.scan import Scan
+
+# Poses
+
+
+def random_poses(rng, M, D, degrees=180.0, shift=1.0):
+    """Turned by up to so many degrees; each coordinate of the translation is normal."""
+    turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in range(M)])
+    return geometry.pose(turns, rng.normal(scale=shift, size=(M, D)))
+
+
+def disturbed(
+    poses: np.ndarray, rng: np.random.Generator, degrees: float = 5.0, shift: float = 0.03
+) -> np.ndarray:
+    """Each pose turned by up to so many degrees and shifted by up to so much along each axis."""
+    D = poses.shape[1] - 1
+    turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in poses])
+    return geometry.pose(turns, rng.uniform(-shift, shift, (len(poses), D))) @ poses
+
+
+# Points of a mixture that is known
 
 
 @dataclass(frozen=True)
@@ -31,9 +60,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Scene:
-    """Clouds V[j] in their own frames, the poses that carry them into the common one, and a mixture
-    there.
-    """
+    """Clouds V[j] in their own frames, their poses, and a mixture in the common frame."""
 
     clouds: list
     poses: np.ndarray
@@ -80,9 +107,7 @@ class Scene:
 
 
 def scene(D, *, K=12, full=False, outliers=0.05, sizes=(70, 33, 20), seed=0):
-    """Clouds of the given sizes whose points scatter around overlapping components; `outliers` is
-    the uniform density.
-    """
+    """Clouds whose points scatter around overlapping components; `outliers` is a density."""
     rng = np.random.default_rng([seed, D, K, full])
     means = rng.uniform(-1, 1, (K, D))
     weights = rng.dirichlet(np.full(K, 5.0)) * 0.9
@@ -105,15 +130,8 @@ def scene(D, *, K=12, full=False, outliers=0.05, sizes=(70, 33, 20), seed=0):
     return Scene(clouds, poses, mixture)
 
 
-def random_poses(rng, M, D, degrees=180.0, shift=1.0):
-    turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in range(M)])
-    return geometry.pose(turns, rng.normal(scale=shift, size=(M, D)))
-
-
 def views(D, *, sizes=(120, 100, 90), degrees=15.0, noise=0.005, seed=0):
-    """Noisy samples of one asymmetric closed shape of size 2, each in a frame of its own; and the
-    true poses.
-    """
+    """Noisy samples of an asymmetric closed shape of size 2, in frames of their own; true poses."""
     rng = np.random.default_rng([seed, D])
     poses = random_poses(rng, len(sizes), D, degrees, 0.05)
     clouds = []
@@ -129,9 +147,7 @@ def views(D, *, sizes=(120, 100, 90), degrees=15.0, noise=0.005, seed=0):
 
 
 def blobs(D, *, sizes=(120, 100, 90), K=6, noise=0.02, degrees=10.0, seed=0):
-    """An easy scene, tight clusters around landmarks that every cloud sees, with a rough start; and
-    the true poses.
-    """
+    """Tight clusters around landmarks that every cloud sees, with a rough start; true poses."""
     rng = np.random.default_rng([seed, D])
     landmarks = rng.uniform(-1, 1, (K, D))
     truth = random_poses(rng, len(sizes), D, degrees, 0.05)
@@ -148,11 +164,69 @@ def blobs(D, *, sizes=(120, 100, 90), K=6, noise=0.02, degrees=10.0, seed=0):
     return Scene(clouds, geometry.identity(len(sizes), D), mixture), truth
 
 
-def relative(poses):
-    """Poses relative to the first: what registration is about, free of the choice of the common
-    frame.
-    """
-    return geometry.inverse(poses[0]) @ poses
+def simulated_scans(
+    views: int, points: int, degrees: float, seed: int = 0, **setting: Any
+) -> simulate.SimulatedScene:
+    """Scans of the simulated body in arbitrary poses."""
+    rng = np.random.default_rng(seed)
+    return simulate.scene(
+        views,
+        points,
+        degrees=degrees,
+        **({"motion_degrees": 180.0, "motion_shift": 2.0} | setting),
+        rng=rng,
+    )
+
+
+class JointProblem:
+    """Points with fixed posteriors: input of the joint step, and its quantities by brute force."""
+
+    def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
+        rng = np.random.default_rng([seed, D])
+        self.D, self.M, self.P = D, M, geometry.degrees_of_freedom(D)
+        self.points = rng.normal(size=(M, N, D)) + 3
+        self.alpha = rng.dirichlet(np.full(K, 0.3), size=(M, N)) * rng.uniform(size=(M, N, 1))
+        self.means, self.centre = rng.normal(size=(K, D)) + 3, rng.normal(size=D)
+        A = rng.normal(size=(K, D, D))
+        self.precisions = A @ A.transpose(0, 2, 1) + 0.1 * np.eye(D)
+        y = self.points[:, :, None] - self.means
+        self.moments = Moments(
+            self.means,
+            self.alpha.sum(1),
+            np.einsum("jik,jikd->jkd", self.alpha, y),
+            np.einsum("jik,jikd,jike->jkde", self.alpha, y, y),
+            np.full(M, float(N)),
+        )
+        self.rng, self.poses = rng, geometry.identity(M, D)
+
+    def residuals(self, points: np.ndarray) -> np.ndarray:
+        """sqrt(alpha) L^T (x - m_k) for each point and component; m_k is the best mean."""
+        best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
+        L = np.linalg.cholesky(self.precisions)
+        return (
+            np.sqrt(self.alpha)[..., None]
+            * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)
+        ).ravel()
+
+    def moved(self, twists: np.ndarray) -> np.ndarray:
+        motions = geometry.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
+        return np.array(
+            [geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)]
+        )
+
+
+# Registration, quickly
+
+FAST = coframe.Options(components=100, points=500, iterations=3)
+
+
+def registered(clouds: list[np.ndarray], **arguments: Any) -> coframe.Registration:
+    with unchecked():
+        return coframe.register(clouds, options=FAST, **arguments)
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("these clouds are not matched")
 
 
 def bits(*arrays):
@@ -162,11 +236,54 @@ def bits(*arrays):
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Without shapes being checked: that takes most of the time, and users have no checker in front
-    of the door.
-    """
+    """Without checks of shapes, which take most of the time of a test and which no user has."""
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         yield
     finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+        jaxtyping.config.update("jaxtyping_disable", before)
+
+
+# Command line
+
+
+def run_cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "coframe", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+# Names that a page or a terminal must show as text.
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "\"'><b onmouseover=alert(1)>&amp;",
+    "$title ${style} {0} %s",
+    "line\u2028separator\u2029, null \0, byte \udcff, mirrored \u202e txt.exe",
+]
+
+
+# One small scan with everything that formats can keep
+
+_RNG = np.random.default_rng(0)
+POINTS = _RNG.normal(size=(7, 3)) + np.array([4.4e6, 5e5, 100])  # survey coordinates
+NEAR = _RNG.normal(size=(7, 3)).astype("f4").astype(float)  # representable as 32-bit floats
+COLOURS = _RNG.integers(0, 256, (7, 3), dtype=np.uint8)
+NORMALS = np.linalg.qr(_RNG.normal(size=(7, 3, 3)))[0][:, 0]
+INTENSITY = _RNG.integers(2, 60000, 7).astype("f8")
+POSE = geometry.exp(np.array([0.3, -0.2, 0.5, 10.0, -20.0, 3.0]))
+FULL = Scan(POINTS, COLOURS, NORMALS, INTENSITY, {"time": np.arange(7.0)}, POSE, "scan")
+LIBRARIES = {
+    ".las": "laspy",
+    ".laz": "laspy",
+    ".e57": "pye57",
+    ".obj": "trimesh",
+    ".stl": "trimesh",
+    ".off": "trimesh",
+}
+
+
+def needs(suffix: str) -> None:
+    """Skip where the library of a format is absent."""
+    if suffix in LIBRARIES:
+        pytest.importorskip(LIBRARIES[suffix])

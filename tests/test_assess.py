@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_joint import Problem
+from scenes import JointProblem
 
 from coframe import geometry
 from coframe.align import covariance
@@ -103,7 +103,7 @@ def test_a_cloud_of_outliers_fails() -> None:
     assert "20%" in verdict.reason
 
 
-class Assessed(Problem):
+class Assessed(JointProblem):
     """The joint step's problem, with a mixture and places."""
 
     def __init__(self, D: int) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from scenes import random_poses, relative, views
+from scenes import random_poses, views
 
 import coframe
 from coframe import baselines, geometry
@@ -17,6 +17,7 @@ from coframe.em import estep
 from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
 from coframe.evaluate import metrics
+from coframe.evaluate.metrics import relative
 
 
 def copies(

@@ -96,6 +96,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_interrupted_again_and_again(
     scene: simulate.SimulatedScene, whole: tuple[coframe.Registration, int], tmp_path: Path
 ) -> None:
@@ -251,7 +252,12 @@ def folder(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-CODE = "import coframe.checkpoint as checkpoint; checkpoint.SECONDS = 0.0; from coframe.cli import main; main()"
+CODE = """
+from coframe.cli import main
+from coframe.compute import checkpoint
+checkpoint.SECONDS = 0.0
+main()
+"""
 
 
 def command(folder: Path, output: str, *options: str) -> "subprocess.Popen[str]":

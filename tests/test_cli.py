@@ -2,12 +2,11 @@
 """The command line, run as a user runs it: in a process of its own."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scenes import run_cli as run
 from typer.testing import CliRunner
 
 import coframe
@@ -17,11 +16,6 @@ from coframe.data import simulate
 from coframe.evaluate import metrics
 from coframe.io import ply, trajectory
 from coframe.io import poses as pose_files
-
-
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "coframe", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def test_demo_registers_and_writes(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ for line in sys.stdin.read().splitlines():
 """
 
 
+@pytest.mark.slow
 def test_every_example_works_when_pasted(scene: Path) -> None:
     # extend changes the result that the others speak of
     first = [

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A cluster of real processes over TCP gives the bits of one machine, whatever happens to its
-workers.
-"""
+"""A cluster of processes over TCP gives the bits of one machine, whatever its workers suffer."""
 
 import json
 import os
@@ -115,7 +113,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind of phase, each once: over a network, an iteration takes as long as a message does."""
+    """Every kind of phase, each once: here an iteration takes as long as its messages."""
     monkeypatch.setattr(schedule, "DEVIATIONS", (None, 0.05))
     monkeypatch.setattr(schedule, "FIRST", replace(schedule.FIRST, iterations=4))
     monkeypatch.setattr(schedule, "TRIALS", (Level(20, 100, 3, maturing=1),))
@@ -217,6 +215,7 @@ def test_arrays_are_sent_to_the_workers(scene: simulate.SimulatedScene, cluster:
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
 def test_a_start_from_nothing_on_workers(
     scene: simulate.SimulatedScene, cluster: Processes
 ) -> None:
@@ -381,6 +380,7 @@ def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(
         check_client("tcp://127.0.0.1:8786")
 
 
+@pytest.mark.slow
 def test_encrypted(scene: simulate.SimulatedScene, tmp_path: Path) -> None:
     """TLS with certificates of one's own, as docs/scaling.md has it."""
     trustme = pytest.importorskip("trustme")

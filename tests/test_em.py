@@ -6,12 +6,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scenes import Scene, blobs, random_poses, relative, scene, views
+from scenes import Scene, blobs, random_poses, scene, views
 
 from coframe import geometry
 from coframe.em import loop, mstep
 from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
+from coframe.evaluate.metrics import relative
 from coframe.paper.batch import maximization
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])

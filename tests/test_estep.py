@@ -135,9 +135,7 @@ def test_a_component_without_weight_explains_nothing(D, full, tolerance, outlier
 @each_shape
 @each_kernel
 def test_without_outlier_class_far_points_keep_all_their_mass(D, full, dtype, tolerance, bound):
-    """Points hundreds to thousands of standard deviations away, alone and in whole blocks: no 0 /
-    0, no lost point.
-    """
+    """Points hundreds to thousands of deviations away, alone and in whole blocks, are not lost."""
     rng = np.random.default_rng(0)
     small = made(D, full=full, K=9, outliers=0.0).mixture
     covariances = small.covariances * 0.01

@@ -25,6 +25,7 @@ def test_there_are_notebooks() -> None:
     assert len(NOTEBOOKS) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_is_kept_without_output(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("nbclient", reason="pip install -e '.[dev]'")

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The experiments run from end to end at toy size, without any data, and their report says what
-their records say.
-"""
+"""The experiments at toy size from end to end, without data, and the report of their records."""
 
 import json
 import os
@@ -49,7 +47,7 @@ HELD = [  # claims that even toys bear out
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What `python -m experiments all report --size toy` leaves behind, with no data set in reach."""
+    """What `python -m experiments all report --size toy` leaves behind without any data set."""
     folder = tmp_path_factory.mktemp("results")
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     environment = {**os.environ, "PYTHONPATH": path, "COFRAME_DATA": str(folder / "nothing")}
@@ -78,6 +76,7 @@ def records(folder):
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
 
+@pytest.mark.slow
 def test_every_experiment_leaves_its_record_and_pictures(folder, records):
     assert set(records) == NAMES
     for name, each in records.items():
@@ -95,6 +94,7 @@ def test_every_experiment_leaves_its_record_and_pictures(folder, records):
     }
 
 
+@pytest.mark.slow
 def test_every_method_has_a_figure_and_a_time_in_every_table(records):
     for name in ("outliers", "indirect", "angle"):
         for table in records[name]["tables"]:
@@ -106,6 +106,7 @@ def test_every_method_has_a_figure_and_a_time_in_every_table(records):
             assert all(None not in row["ours"] and (pooled or row["seconds"] > 0) for row in rows)
 
 
+@pytest.mark.slow
 def test_learning_curves_of_every_method_are_recorded(records):
     ((_, curves),) = records["outliers"]["curves"].items()
     for name, each in curves.items():
@@ -120,12 +121,14 @@ def test_learning_curves_of_every_method_are_recorded(records):
         assert each["JRMPC-B"][-1] == pytest.approx(final["JRMPC-B"], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), HELD)
 def test_claims_that_hold_at_any_size(records, module, name, text):
     (claim,) = [claim for claim in module(name).claims(records[name]) if claim.text == text]
     assert claim.holds, claim.detail
 
 
+@pytest.mark.slow
 def test_report_shows_every_table_and_every_claim(folder, records, module):
     text = (folder / "RESULTS.md").read_text()
     for name, each in records.items():

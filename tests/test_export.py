@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plyfile import PlyData
-from test_cli import run
+from scenes import run_cli
 
 import coframe
 from coframe import InputError, geometry
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Scan(scene.clouds[j], colours if j < 2 else None, intensity=np.arange(N) / N),
         )
     (folder / "notes.txt").write_text("not a cloud\n")
-    done = run("register", ".", "-o", "out", cwd=folder)
+    done = run_cli("register", ".", "-o", "out", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     return folder
 
@@ -63,7 +63,7 @@ def test_merged_has_clouds_outliers_and_colours(folder: Path, result: coframe.Re
 def test_poses_go_out_and_come_back(
     folder: Path, result: coframe.Registration, tmp_path: Path, form: str
 ) -> None:
-    done = run("export", "out", "--to", form, "-o", str(tmp_path / "p"), cwd=folder)
+    done = run_cli("export", "out", "--to", form, "-o", str(tmp_path / "p"), cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / 'p'}\n", "")
     np.testing.assert_allclose(
         pose_files.read_for(tmp_path / "p", result.names), result.poses, atol=1e-15
@@ -135,7 +135,7 @@ def test_names_do_not_leave_the_folder(result: coframe.Registration, tmp_path: P
     ],
 )
 def test_bad_exports_are_one_line_and_2(folder: Path, arguments: list[str], words: str) -> None:
-    done = run("export", *arguments, cwd=folder)
+    done = run_cli("export", *arguments, cwd=folder)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert words in done.stderr
 
@@ -162,7 +162,7 @@ def test_damaged_results_are_named(result: coframe.Registration, tmp_path: Path)
 
 
 def test_doctor_finds_itself_well() -> None:
-    done = run("doctor")
+    done = run_cli("doctor")
     assert (done.returncode, done.stderr) == (0, "")
     assert "self-test: passed" in done.stdout
     assert f"coframe {coframe.__version__}" in done.stdout

@@ -68,7 +68,7 @@ def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
 
 
 def test_the_mixture_is_that_of_past_and_new_moments(four, five):
-    """Exactly: what the old mixture stands for, plus what the new cloud says of each old component."""
+    """The moments that the old mixture stands for, plus those of the new cloud, exactly."""
     K = len(four.mixture)
     total = implied(four.mixture, four.moments.mass.sum(0))
     new = five.moments[4].recentred(five.moments.about)
@@ -117,9 +117,7 @@ def test_forgetting_a_cloud_of_a_batch_leaves_a_model_of_the_others(scene, four,
 
 
 def test_the_mixture_grows_where_there_is_new_surface_and_only_there(four):
-    """The same cloud again is all known; a cloud with a sheet beside the object adds components on
-    the sheet.
-    """
+    """The same cloud again is all known; a sheet beside the object adds components on the sheet."""
     same = coframe.extend(four, four.clouds[3], options=FEW)
     assert len(same.mixture) <= 1.02 * len(four.mixture)
     assert metrics.rotation_errors(same.poses[3:], np.stack([four.poses[3]] * 2))[1] < 0.1
@@ -165,7 +163,7 @@ def test_global_matching_needs_no_start():
 
 
 def test_what_is_known_of_the_clouds_stays_with_them(scene, four, tmp_path):
-    """Colours, files and groups grow and shrink with the clouds, and the result can still be saved."""
+    """Colours, files and groups grow and shrink with the clouds; the result can still be saved."""
     red = [np.full(len(cloud), j, np.uint8) for j, cloud in enumerate(scene.clouds)]
     for j, cloud in enumerate(scene.clouds[:5]):
         ply.write(tmp_path / f"scan{j}.ply", cloud, red=red[j], green=red[j], blue=red[j])
@@ -256,6 +254,7 @@ def test_points_of_weight_zero_do_not_count(scene, four):
     np.testing.assert_array_equal(with_clutter.pose_covariance, without.pose_covariance)
 
 
+@pytest.mark.slow
 def test_the_covariance_allows_for_noise_that_neighbours_share():
     """A cloud so noisy that its points are averaged over their neighbours is no better known than
     in a registration of all.

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenes import unchecked
+from scenes import refuse, registered, simulated_scans, unchecked
 from threadpoolctl import threadpool_limits
-from views import refuse, registered, scene
 
 import coframe
 from coframe import geometry
@@ -60,7 +59,7 @@ def caps(count: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def turned() -> simulate.SimulatedScene:
-    return scene(6, 2000, 300.0, noise_db=50.0)
+    return simulated_scans(6, 2000, 300.0, noise_db=50.0)
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +306,9 @@ def test_units_do_not_matter(
 
 
 def test_clouds_that_lie_in_place_are_left_there() -> None:
-    start = find(scene(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds)
+    start = find(
+        simulated_scans(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds
+    )
     assert start.source == "identity"
     assert start.pairs == 0
     np.testing.assert_array_equal(start.poses[0], geometry.identity(4, 3))
@@ -315,7 +316,7 @@ def test_clouds_that_lie_in_place_are_left_there() -> None:
 
 def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
     """Each is close to the next, and all lie on top of each other; yet they belong all around."""
-    still = scene(15, 2000, 336.0, motion_degrees=0.0, motion_shift=0.0)
+    still = simulated_scans(15, 2000, 336.0, motion_degrees=0.0, motion_shift=0.0)
     turns = np.array([geometry.exp_rotation(np.radians([0.0, 24.0 * j, 0.0])) for j in range(15)])
     clouds = [cloud @ R for cloud, R in zip(still.clouds, turns, strict=True)]
     with unchecked():
@@ -327,7 +328,7 @@ def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
 
 
 def test_clouds_in_the_plane() -> None:
-    problem = scene(4, 300, 90.0, seed=1, dimension=2, noise_db=45.0)
+    problem = simulated_scans(4, 300, 90.0, seed=1, dimension=2, noise_db=45.0)
     result = registered(problem.clouds)
     assert result.start == "matched"
     assert metrics.rotation_errors(geometry.identity(4, 2), problem.poses).max() > 30
@@ -335,7 +336,7 @@ def test_clouds_in_the_plane() -> None:
 
 
 def test_many_clouds_try_few_pairs() -> None:
-    clouds = scene(8, 600, 360.0).clouds
+    clouds = simulated_scans(8, 600, 360.0).clouds
     many = search.ThinScans.of(*here(clouds), 300).scans.subset([j % 8 for j in range(40)])
     pairs = match.candidate_pairs(many, np.random.default_rng(0))
     assert len(pairs) < 40 * (START.similar_clouds + START.following_clouds)
@@ -396,7 +397,7 @@ def test_clouds_that_nothing_connects_are_not_called_aligned() -> None:
 
 @pytest.fixture(scope="module")
 def two_bodies() -> tuple[coframe.Registration, simulate.SimulatedScene]:
-    one = scene(3, 1500, 60.0)
+    one = simulated_scans(3, 1500, 60.0)
     rng = np.random.default_rng(5)
     u = rng.normal(size=(40_000, 3))
     u /= np.linalg.norm(u, axis=1, keepdims=True)

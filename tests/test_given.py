@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenes import unchecked
-from views import FAST, refuse, registered, scene
+from scenes import FAST, disturbed, refuse, registered, simulated_scans, unchecked
 
 import coframe
 from coframe import geometry
@@ -23,23 +22,17 @@ from coframe.start import search
 
 @pytest.fixture(scope="module")
 def turned() -> simulate.SimulatedScene:
-    return scene(6, 2000, 300.0, noise_db=50.0)
+    return simulated_scans(6, 2000, 300.0, noise_db=50.0)
 
 
 def off(poses: np.ndarray, degrees: float, seed: int) -> np.ndarray:
     """Start poses that are wrong by up to an angle, and by a twentieth of the body's extent."""
     rng = np.random.default_rng(seed)
-    return np.array(
-        [
-            geometry.pose(geometry.random_rotation(rng, 3, degrees), rng.uniform(-0.05, 0.05, 3))
-            @ pose
-            for pose in poses
-        ]
-    )
+    return np.concatenate([disturbed(pose[None], rng, degrees, 0.05) for pose in poses])
 
 
 def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
-    views = scene(3, 2000, 120.0, noise_db=50.0)
+    views = simulated_scans(3, 2000, 120.0, noise_db=50.0)
     start = off(views.poses, 60.0, seed=1)
     alone = coframe.register(views.clouds, start, options=replace(FAST, start="identity"))
     assert metrics.rotation_errors(alone.poses, views.poses).max() > 30
@@ -93,13 +86,12 @@ def begun(
     clouds, start = [], truth.copy()
     for j, scan in enumerate(scans):
         clouds.append(scan[rng.choice(len(scan), 3000, replace=False)])
-        disturbance = geometry.pose(
-            geometry.random_rotation(rng, 3, 8.0), rng.uniform(-shift, shift, 3)
-        )
-        start[j] = disturbance @ truth[j] if j else truth[j]
+        wrong = disturbed(truth[j : j + 1], rng, 8.0, shift)[0]
+        start[j] = wrong if j else truth[j]
     return clouds, start
 
 
+@pytest.mark.slow
 def test_half_a_turn_of_a_thin_body(
     data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +108,7 @@ def test_half_a_turn_of_a_thin_body(
     assert result.warnings == ()
 
 
+@pytest.mark.slow
 def test_a_view_of_a_flat_back_that_can_turn_is_said_to_be_in_doubt(
     data: Callable[[str], Path],
 ) -> None:

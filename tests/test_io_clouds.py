@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scans import COLOURS, FULL, INTENSITY, NEAR, NORMALS, POINTS, POSE, needs
+from scenes import COLOURS, FULL, INTENSITY, NEAR, NORMALS, POINTS, POSE, needs
 
 from coframe import InputError, geometry
 from coframe.io import clouds as cloud_files

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plyfile import PlyData, PlyElement
-from scans import COLOURS, FULL, INTENSITY, NEAR, POINTS, POSE
+from scenes import COLOURS, FULL, INTENSITY, NEAR, POINTS, POSE
 
 from coframe import geometry
 from coframe.io import clouds as cloud_files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scans import COLOURS, INTENSITY, NEAR, NORMALS, POINTS, POSE
+from scenes import COLOURS, INTENSITY, NEAR, NORMALS, POINTS, POSE
 
 from coframe import InputError, geometry
 from coframe.io import clouds as cloud_files

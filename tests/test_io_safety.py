@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plyfile import PlyData
-from scans import FULL
+from scenes import FULL
 
 from coframe import InputError
 from coframe.io import clouds as cloud_files

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from scenes import unchecked
+from scenes import JointProblem, unchecked
 
 import coframe
 from coframe import geometry
@@ -13,47 +13,6 @@ from coframe.em.joint import Constraints, Prior
 from coframe.em.moments import Moments
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
-
-
-class Problem:
-    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to
-    each of its quantities.
-    """
-
-    def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
-        rng = np.random.default_rng([seed, D])
-        self.D, self.M, self.P = D, M, geometry.degrees_of_freedom(D)
-        self.points = rng.normal(size=(M, N, D)) + 3
-        self.alpha = rng.dirichlet(np.full(K, 0.3), size=(M, N)) * rng.uniform(size=(M, N, 1))
-        self.means, self.centre = rng.normal(size=(K, D)) + 3, rng.normal(size=D)
-        A = rng.normal(size=(K, D, D))
-        self.precisions = A @ A.transpose(0, 2, 1) + 0.1 * np.eye(D)
-        y = self.points[:, :, None] - self.means
-        self.moments = Moments(
-            self.means,
-            self.alpha.sum(1),
-            np.einsum("jik,jikd->jkd", self.alpha, y),
-            np.einsum("jik,jikd,jike->jkde", self.alpha, y, y),
-            np.full(M, float(N)),
-        )
-        self.rng, self.poses = rng, geometry.identity(M, D)
-
-    def residuals(self, points: np.ndarray) -> np.ndarray:
-        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the
-        points.
-        """
-        best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
-        L = np.linalg.cholesky(self.precisions)
-        return (
-            np.sqrt(self.alpha)[..., None]
-            * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)
-        ).ravel()
-
-    def moved(self, twists: np.ndarray) -> np.ndarray:
-        motions = geometry.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
-        return np.array(
-            [geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)]
-        )
 
 
 def misfit(moments: Moments, precisions: np.ndarray) -> float:
@@ -68,7 +27,7 @@ def misfit(moments: Moments, precisions: np.ndarray) -> float:
 
 @each_dimension
 def test_misfit_is_that_of_the_points(D: int) -> None:
-    p = Problem(D)
+    p = JointProblem(D)
     assert misfit(p.moments, p.precisions) == pytest.approx(
         (p.residuals(p.points) ** 2).sum(), rel=1e-10
     )
@@ -76,7 +35,7 @@ def test_misfit_is_that_of_the_points(D: int) -> None:
 
 @each_dimension
 def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
-    p = Problem(D)
+    p = JointProblem(D)
     H, g = joint.system(p.moments, p.precisions, p.centre)
     h = 1e-6
     J = np.array(
@@ -92,7 +51,7 @@ def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
 
 @each_dimension
 def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
-    p = Problem(D)
+    p = JointProblem(D)
     H, g = joint.system(p.moments, p.precisions, p.centre)
     # shifts; a turn is free too, but only if the ellipsoids turn with it
     common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]
@@ -116,7 +75,7 @@ def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> Non
     """From near the optimum, Gauss-Newton converges: the misfit falls to that of the optimum, and
     stays there.
     """
-    p = Problem(D, seed)
+    p = JointProblem(D, seed)
     moments = p.moments
     for _ in range(60):
         moments = moments.moved(
@@ -136,7 +95,7 @@ def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> Non
 
 @each_dimension
 def test_fixed_clouds_do_not_move(D: int) -> None:
-    p = Problem(D)
+    p = JointProblem(D)
     motions = joint.motions(p.moments, p.precisions, p.centre, p.poses, Constraints(fixed=(1, 3)))
     np.testing.assert_array_equal(motions[[1, 3]], geometry.identity(2, D))
     assert (np.abs(motions[[0, 2]] - np.eye(D + 1)).max((1, 2)) > 1e-6).all()
@@ -153,7 +112,7 @@ def test_flat_components_give_way_along_their_surface_only(D: int) -> None:
 
 @each_dimension
 def test_pooled_after_a_motion_is_pooled_after_a_motion(D: int) -> None:
-    p = Problem(D)
+    p = JointProblem(D)
     motions = geometry.exp(p.rng.normal(size=(p.M, p.P)))
     fast, slow = p.moments.moved_and_pooled(motions), p.moments.moved(motions).pooled()
     for name in ("about", "mass", "first", "second", "points"):
@@ -207,9 +166,7 @@ def test_many_clouds_move_as_few_do(
     loose: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The system that is not written down has the solution, and the covariances, of the one that
-    is.
-    """
+    """The system that is not written down has the solution and covariances of the one that is."""
     # In the dense system, a cloud that sees nothing may move for all others where the motion they
     # share is free.
     moments, precisions, centre = many(D, loose=loose, empty=loose and (believed or len(fixed) > 0))
@@ -284,9 +241,7 @@ def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
 def test_a_registration_solved_through_the_model_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From start to verdicts, on clouds few enough for both ways: the same but for rounding,
-    covariances included.
-    """
+    """From start to verdicts, both ways give the same but for rounding, covariances included."""
     scene = simulate.scene(4, 300, degrees=90.0, noise_db=45.0, rng=np.random.default_rng(0))
     options = coframe.Options(components=20, points=200, iterations=3, threads=1)
     with unchecked():

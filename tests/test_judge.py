@@ -37,9 +37,7 @@ def test_true_poses_are_kept_and_found_good(scene: simulate.SimulatedScene) -> N
 
 
 def test_a_stray_point_changes_no_verdict(scene: simulate.SimulatedScene) -> None:
-    """A glitch of the sensor, millions of extents away; nor does it move a cloud when they are
-    refined.
-    """
+    """A glitch of the sensor, millions of extents away; nor does it move a cloud in `refine`."""
     stray = [np.concatenate([scene.clouds[0], [[1e7, 1e7, -1e7]]]), *scene.clouds[1:]]
     result = coframe.judge(stray, scene.poses, options=OPTIONS)
     assert [verdict.verdict for verdict in result.verdicts] == ["aligned"] * 4

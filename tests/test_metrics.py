@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from scenes import random_poses
 
 from coframe import geometry
 from coframe.evaluate import metrics, trajectory_errors
@@ -10,23 +11,17 @@ from coframe.evaluate import metrics, trajectory_errors
 rng = np.random.default_rng(0)
 
 
-def random_poses(M: int, D: int) -> np.ndarray:
-    return np.array(
-        [geometry.pose(geometry.random_rotation(rng, D), rng.normal(size=D)) for _ in range(M)]
-    )
-
-
 @pytest.mark.parametrize("D", [2, 3])
 def test_a_common_motion_is_no_error(D: int) -> None:
-    truth = random_poses(4, D)
-    poses = random_poses(1, D) @ truth
+    truth = random_poses(rng, 4, D)
+    poses = random_poses(rng, 1, D) @ truth
     np.testing.assert_allclose(metrics.rotation_errors(poses, truth), 0, atol=1e-10)
     np.testing.assert_allclose(metrics.translation_errors(poses, truth), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("D", "axis"), [(2, [1.0]), (3, [0.6, 0.0, 0.8])])
 def test_a_known_error(D: int, axis: list[float]) -> None:
-    truth = random_poses(3, D)
+    truth = random_poses(rng, 3, D)
     wrong = truth.copy()
     wrong[2] = truth[2] @ geometry.pose(
         geometry.exp_rotation(np.radians(2.5) * np.array(axis)), np.full(D, 0.3)
@@ -42,7 +37,7 @@ def test_a_known_error(D: int, axis: list[float]) -> None:
 
 @pytest.mark.parametrize("D", [2, 3])
 def test_the_papers_error_is_a_function_of_the_angle(D: int) -> None:
-    truth, poses = random_poses(4, D), random_poses(4, D)
+    truth, poses = random_poses(rng, 4, D), random_poses(rng, 4, D)
     angles = np.radians(metrics.rotation_errors(poses, truth))
     errors = metrics.frobenius_errors(poses, truth)
     np.testing.assert_allclose(errors, 2 * np.sqrt(2) * np.sin(angles / 2), atol=1e-12)

@@ -85,9 +85,7 @@ def test_blocks_give_the_bytes_of_the_whole(
 def test_strays_count_as_nothing_in_blocks_too(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A point a million extents away, in the middle of a file: the bytes are those of the run in
-    memory.
-    """
+    """With a point a million extents away in a file, the bytes are those of the run in memory."""
     monkeypatch.setattr(source, "ROWS", 256)
     points = np.load(folder / "d.npz")["one"]
     glitches = np.array([[1e7, 0, 0], [0, -1e9, 1e8]])
@@ -192,21 +190,19 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc"
 )
 def test_two_million_points_stay_within_their_budget(tmp_path: Path) -> None:
-    """A small version of benchmarks/outofcore.py: the command in a process of its own, and the peak
-    that the system saw.
-    """
+    """The peak that the system saw, of the command in a process of its own."""
     scene = simulate.scene(2, 1000, degrees=30.0, noise_db=45.0, rng=np.random.default_rng(0))
     rng, count = np.random.default_rng(1), 1_000_000
     for j, cloud in enumerate(scene.clouds):
         points = cloud[rng.integers(0, len(cloud), count)] + rng.normal(0, 1e-3, (count, 3))
         np.save(tmp_path / f"scan{j}.npy", points.astype(np.float32))
     files = [str(tmp_path / f"scan{j}.npy") for j in range(2)]
-    # of which 270 for a thread, 235 for what is imported, more or less of it from machine to
-    # machine
+    # 270 MB are for a thread and about 235 for what is imported, which depends on the machine.
     megabytes = 650
     arguments = [
         "--memory",

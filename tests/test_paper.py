@@ -6,10 +6,11 @@ units, frame and order.
 import numpy as np
 import oracle
 import pytest
-from scenes import bits, blobs, random_poses, relative, views
+from scenes import bits, blobs, random_poses, views
 
 from coframe import geometry, paper
 from coframe.em.loop import Status
+from coframe.evaluate.metrics import relative
 from coframe.paper.batch import outlier_density
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])

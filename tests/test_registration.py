@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenes import unchecked
+from scenes import disturbed, unchecked
 
 import coframe
 from coframe import geometry
@@ -25,15 +25,6 @@ from coframe.evaluate import metrics
 from coframe.io import ply
 
 EPS = np.finfo(float).eps
-
-
-def disturbed(
-    poses: np.ndarray, rng: np.random.Generator, degrees: float = 5.0, shift: float = 0.03
-) -> np.ndarray:
-    """Each pose turned by up to so many degrees and shifted by up to so much along each axis."""
-    D = poses.shape[1] - 1
-    turns = np.array([geometry.random_rotation(rng, D, degrees) for _ in poses])
-    return geometry.pose(turns, rng.uniform(-shift, shift, (len(poses), D))) @ poses
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ def turn_uncertainty(result: coframe.Registration) -> np.ndarray:
 
 
 def agree(poses: np.ndarray, result: coframe.Registration, deviations: float = 3.0) -> bool:
-    """Whether rotations differ from those of a result by no more than so many standard deviations."""
+    """Whether rotations differ from a result's by no more than so many standard deviations."""
     return bool(
         (
             metrics.rotation_errors(poses, result.poses) <= deviations * turn_uncertainty(result)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_report import HOSTILE
+from scenes import HOSTILE
 
 import coframe
 from coframe import geometry, report

@@ -5,6 +5,7 @@ its own noise.
 
 import numpy as np
 import pytest
+from scenes import random_poses
 
 from coframe import geometry
 from coframe.align import denoise, level, schedule
@@ -100,15 +101,11 @@ def test_priors_are_what_each_cloud_sees() -> None:
     )
 
 
-def random_poses(D: int, count: int, rng: np.random.Generator, size: float = 1.0) -> np.ndarray:
-    return geometry.exp(size * rng.normal(size=(count, geometry.degrees_of_freedom(D))))
-
-
 @each_dimension
 def test_the_average_lies_in_the_middle(D: int) -> None:
     rng = np.random.default_rng(0)
     poses, step = (
-        random_poses(D, 4, rng),
+        random_poses(rng, 4, D),
         0.01 * rng.normal(size=(4, geometry.degrees_of_freedom(D))),
     )
     three = [geometry.exp(s * step) @ poses for s in (-1, 0, 1)]
@@ -127,8 +124,8 @@ def test_the_average_lies_in_the_middle(D: int) -> None:
 @each_dimension
 def test_the_average_does_not_see_the_gauge(D: int) -> None:
     rng = np.random.default_rng(0)
-    poses = random_poses(D, 4, rng)
-    moved = [random_poses(D, 1, rng, 0.5) @ poses for _ in range(3)]
+    poses = random_poses(rng, 4, D)
+    moved = [random_poses(rng, 1, D) @ poses for _ in range(3)]
     # in the gauge of the first
     np.testing.assert_allclose(schedule.averaged(moved, True), moved[0], atol=1e-12)
     assert np.abs(schedule.averaged(moved, False) - moved[0]).max() > 0.1

@@ -209,6 +209,7 @@ def test_frames_of_another_place_are_lost(source):
     assert np.flatnonzero(result.lost).tolist() == [10, 11]
 
 
+@pytest.mark.slow
 def test_another_room_is_a_part_of_its_own_and_lost(room, source):
     """While the camera looks at what it has never seen, however well that hangs together, it is
     lost; then found again.
@@ -236,6 +237,7 @@ def test_another_room_is_a_part_of_its_own_and_lost(room, source):
     assert trajectory_errors.absolute_errors(result.found(), room[1]).rmse < 0.02
 
 
+@pytest.mark.slow
 def test_parts_that_met_in_the_wrong_place_are_parted_again(source):
     tracker = Tracker(FAST)
     for i in range(24):
@@ -255,6 +257,7 @@ def test_parts_that_met_in_the_wrong_place_are_parted_again(source):
     )
 
 
+@pytest.mark.slow
 def test_a_jump_in_a_real_sequence_is_found_in_its_right_place(data):
     """Thirty frames are missing; half of what is in view after them was never seen before."""
     tum = data("tum_freiburg1_desk")
@@ -362,6 +365,7 @@ def test_a_sensor_that_stays_leaves_few_key_frames(source):
     np.testing.assert_allclose(result.poses[-1], result.poses[0], atol=0.03)
 
 
+@pytest.mark.slow
 def test_the_paper_s_scheme_follows_a_slow_camera(room, source):
     """The first eleven frames of the sweep, in five groups, and a joint registration of three
     blocks in the end.
