@@ -27,7 +27,9 @@ def table(record: dict[str, Any]) -> str:
     source = f"Code: {record['commit']}, {record['date']}. Machine: {record['machine']}."
     if record.get("transcribed"):
         source += " Transcribed from the documentation of 0.1."
-    return "\n".join([*lines, "", f"<small>{record['what']} `{record['command']}`. {source}</small>"])
+    return "\n".join(
+        [*lines, "", f"<small>{record['what']} `{record['command']}`. {source}</small>"]
+    )
 
 
 def filled(text: str, folder: Path = RESULTS) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import ROOT, machine
+from benchmarks.record import ROOT, machine
 from coframe import geometry
 from coframe.evaluate import trajectory_errors
 from coframe.io import depth
