@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""README and docs: links lead somewhere, command lines parse, Python snippets run."""
+"""README and docs: links lead somewhere, command lines parse, Python snippets run, the site builds."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import typer.main
 
+import coframe
 from coframe import geometry
 from coframe.cli import app
 from coframe.data import simulate
@@ -39,18 +42,68 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert {Path(page).name for page in TEXTS if page.startswith("docs/")} - {"index.md"} == linked
 
 
+def test_every_public_name_is_in_the_api_reference() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/api/*.md"))
+    shown = set(re.findall(r"^::: coframe\.([\w.]+)", pages, re.MULTILINE))
+    shown |= {name.rpartition(".")[2] for name in shown} | {name.split(".")[0] for name in shown}
+    assert set(coframe.__all__) - shown == set()
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_offline(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    pytest.importorskip("mkdocstrings", reason="pip install -e '.[docs]'")
+    nowhere = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | nowhere | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    pages = "".join(page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html"))
+    assert re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"?https?://[^>]+>", pages) == []
+    for recipe in (ROOT / "src" / "coframe").glob("*/recipe.py"):
+        assert f"coframe.{recipe.parent.name}.recipe" in pages
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of that name, in whichever folder it is."""
+    folder = Path(coframe.__file__).parent
+    homes = [*folder.glob(f"{name}.py"), *folder.glob(f"*/{name}.py"), *folder.glob(f"{name}/")]
+    assert len(homes) == 1, f"{name}: {homes}"
+    parts = homes[0].relative_to(folder.parent).with_suffix("").parts
+    return import_module(".".join(parts))
+
+
 def test_functions_that_the_method_speaks_of_exist() -> None:
     names = set(re.findall(r"`([a-z_]+\.[A-Za-z_.]+)`", TEXTS["docs/method.md"]))
     names = {name for name in names if not name.endswith((".md", ".py"))}
-    assert {"estep.posteriors", "mstep.virtual_points", "joint.motions", "paper.integrate"} <= names
+    assert {
+        "estep.posteriors",
+        "mstep.virtual_points",
+        "joint.softened",
+        "paper.integrate",
+    } <= names
     missing = []
     for name in names:
         module, _, rest = name.partition(".")
         try:
-            attrgetter(rest)(import_module(f"coframe.{module}"))
-        except (ImportError, AttributeError):
+            attrgetter(rest)(module_of(module))
+        except AttributeError:
             missing.append(name)
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/method.md", "docs/start.md"])
+def test_files_that_a_page_speaks_of_exist(page: str) -> None:
+    files = re.findall(r"`((?:\w+/)*\w+\.py)`", TEXTS[page])
+    homes = [ROOT / "src" / "coframe", ROOT]
+    # Each stage has a recipe.py.
+    lost = [f for f in files if f != "recipe.py" and not any((h / f).exists() for h in homes)]
+    assert lost == []
 
 
 def command_lines() -> list[tuple[str, str]]:
