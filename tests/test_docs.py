@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""README and docs: links lead somewhere, command lines parse, Python snippets run, the site builds."""
+"""README and docs: links lead somewhere, commands parse, Python snippets run, the site builds."""
 
 import json
 import os
@@ -107,9 +107,7 @@ def test_files_that_a_page_speaks_of_exist(page: str) -> None:
 
 
 def command_lines() -> list[tuple[str, str]]:
-    """Commands in blocks, and in the text where they have options; what follows a comment or a pipe
-    is not ours.
-    """
+    """Commands in blocks, and in the text where they have options, up to a comment or a pipe."""
     found = []
     for page, text in TEXTS.items():
         blocks = "\n".join(
@@ -153,7 +151,8 @@ warnings.simplefilter("error")
 import numpy as np
 import coframe
 data = np.load("data.npz")
-given = {"clouds": [data[f"cloud{j}"] for j in range(4)], "start": data["start"], "pose": np.eye(4), "covariance": np.eye(6)}
+given = {"clouds": [data[f"cloud{j}"] for j in range(4)], "start": data["start"]}
+given |= {"pose": np.eye(4), "covariance": np.eye(6)}
 given |= {"start_poses": data["start"], "poses_of_another_program": data["truth"]}
 given |= {"cloud": given["clouds"][3], "rng": np.random.default_rng(0), "coframe": coframe}
 given["point_weights"] = [np.ones(len(cloud)) for cloud in given["clouds"]]
