@@ -106,6 +106,15 @@ def test_files_that_a_page_speaks_of_exist(page: str) -> None:
     assert lost == []
 
 
+def test_tests_that_the_reliability_page_names_exist() -> None:
+    page = TEXTS["docs/reliability.md"]
+    files = set(re.findall(r"\b(test_\w+\.py)", page))
+    names = set(re.findall(r"\b(test_\w+)(?!\w*\.py)", page)) - {f[:-3] for f in files}
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert {file for file in files if not (ROOT / "tests" / file).exists()} == set()
+    assert {name for name in names if f"def {name}" not in code} == set()
+
+
 def command_lines() -> list[tuple[str, str]]:
     """Commands in blocks, and in the text where they have options, up to a comment or a pipe."""
     found = []
