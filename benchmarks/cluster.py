@@ -111,12 +111,12 @@ def counted() -> Iterator[dict[str, int]]:
 
 
 def best(function: Callable[[], object], times: int = 5) -> float:
-    """The shortest of several runs, in seconds: others use the machine as well."""
+    """Wall-clock seconds of the shortest of several runs."""
     return min(_clocked(function, time.perf_counter) for _ in range(times))
 
 
 def busy(function: Callable[[], object], times: int = 3) -> float:
-    """The same in seconds of processor time, on which the load of the machine tells less."""
+    """Processor seconds of the shortest of several runs: the load of the machine matters less."""
     return min(_clocked(function, time.process_time) for _ in range(times))
 
 

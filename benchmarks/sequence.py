@@ -38,9 +38,12 @@ from coframe.io.trajectory import Trajectory
 DATA = (
     Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data") / "tum_freiburg1_desk"
 )
-VOXEL, MAP, GATE = 0.03, 0.05, 0.1  # m, of the odometry
+VOXEL = 0.03  # [m] of the odometry's points
+MAP = 0.05  # [m] of its map
+GATE = 0.1  # [m] correspondences that are farther apart do not count
 PLACES = (50, 150, 300, 450)  # where the sequence is broken
-BLANK, JUMP = 20, 30  # frames
+BLANK = 20  # frames without points
+JUMP = 30  # frames that are missing
 AFTER = 60  # frames that are tracked after a break
 PICTURE = ROOT / "docs" / "images" / "memory.svg"
 
@@ -104,9 +107,7 @@ def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]
 def broken(
     frames: FrameSource, truth: Trajectory, kind: str, at: int, seed: int = 0
 ) -> dict[str, Any]:
-    """The sequence up to a break and a while after it: which frames are lost, and is it found again
-    in the right place?
-    """
+    """The sequence up to a break and `AFTER` frames: which are lost, and are the others right?"""
     count = BLANK if kind == "blank" else JUMP
     end = min(at + count + AFTER, len(frames))
     kept = [*range(at), *range(at + count, end)] if kind == "jump" else list(range(end))
