@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers
 
-.PHONY: demo test fuzz bench peers docs figures clean
+.PHONY: demo test fuzz bench peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
@@ -31,7 +31,13 @@ bench: .venv/installed-bench
 # The peers are large and bring dependencies of their own, so they live apart from coframe. MeshLib is free for non-commercial use.
 peers: $(PEERS)/installed
 
-# The site, in build/site; strict: a broken link or an unknown name is an error.
+clean:
+	rm -rf .venv $(PEERS) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: docs figures
+
+# The site, in build/site. Strict: a broken link or an unknown name is an error.
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -39,9 +45,9 @@ docs: .venv/installed-docs
 figures: .venv/installed
 	$(BIN)/python -m benchmarks.report
 
-clean:
-	rm -rf .venv $(PEERS) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+.venv/installed-docs: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch .venv/installed $@
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -57,10 +63,6 @@ clean:
 
 .venv/installed-bench: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	touch .venv/installed $@
-
-.venv/installed-docs: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch .venv/installed $@
 
 # The inner .gitignore keeps Git and Ruff out of it.
