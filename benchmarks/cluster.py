@@ -166,7 +166,7 @@ def prepared(
     sweep, step = drawn.sweep(threads=2, tolerance=level.TOLERANCE), Step(FLOOR)
     for _ in range(4):
         inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
-    return drawn.things, inner, mixture
+    return drawn.items, inner, mixture
 
 
 def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> float:

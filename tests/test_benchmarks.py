@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import coframe
 from coframe import geometry
 from coframe.data import simulate
 from coframe.evaluate import metrics
@@ -112,6 +113,18 @@ def test_reading_speed_is_measured_for_every_format(tmp_path, monkeypatch, capsy
 def test_every_benchmark_can_be_imported(benchmark):
     for path in (ROOT / "benchmarks").glob("[a-z]*.py"):
         benchmark(path.stem)
+
+
+def test_costs_of_a_level_are_measured_on_small_problems(benchmark, scene):
+    cluster = benchmark("cluster")
+    clouds, poses, mixture = cluster.prepared(scene.clouds, scene.poses, K=40, points=300)
+    assert [len(cloud) for cloud in clouds] == [300] * 3
+    assert poses.shape == (3, 4, 4)
+    assert len(mixture) <= 40
+    assert cluster.joint_step(20, 5, 0.5) > 0
+    assert cluster.joint_step(20, 5, 0.5, dense=True) > 0
+    options = coframe.Options(components=40, points=300)
+    assert benchmark("many").seconds_per_iteration(scene.clouds, scene.poses, options) > 0
 
 
 @pytest.mark.parametrize("name", RECORDS)
