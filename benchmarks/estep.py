@@ -102,7 +102,6 @@ def dense(folder: Path) -> None:
         clouds, mixture = problem(M, N, K, 0.03)
         pairs = M * N * K
         ours = {t: Sweep([Cloud.of(c) for c in clouds], threads=t, tolerance=None) for t in (1, 2)}
-        single = Sweep([Cloud.of(c) for c in clouds], threads=1, tolerance=None, dtype=np.float32)
         poses = geometry.identity(M, 3)
         # The slow contestants get as many points as make a run of about a second; the figure is per
         # pair.
@@ -113,7 +112,6 @@ def dense(folder: Path) -> None:
             {
                 "coframe, 1 thread": lambda: ours[1].moments(poses, mixture),
                 "coframe, 2 threads": lambda: ours[2].moments(poses, mixture),
-                "coframe, 1 thread, float32": lambda: single.moments(poses, mixture),
                 "coframe, 1 thread, full covariances": (
                     lambda: ours[1].moments(poses, mixture, full=True)
                 ),
