@@ -57,6 +57,20 @@ clean:
 	rm -rf .venv $(PEERS) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+.PHONY: docs figures
+
+# The site, in build/site. Strict: a broken link or an unknown name is an error.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The tables of the pages, from benchmarks/results/*.json.
+figures: .venv/installed
+	$(BIN)/python -m benchmarks.report
+
+.venv/installed-docs: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch .venv/installed $@
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip

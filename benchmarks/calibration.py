@@ -21,20 +21,25 @@ from benchmarks import problems
 from coframe import geometry
 from coframe.data import simulate
 
-VIEWS, POINTS, DEGREES = 5, 1500, 120.0
+VIEWS = 5  # of a simulated scene
+POINTS = 1500  # of each view
+DEGREES = 120.0  # between the first and the last view
 NOISE_DB = (40.0, 50.0)
-START_DEGREES, START_SHIFT = 5.0, 0.03
+START_DEGREES = 5.0  # by which starts of simulated scenes are turned, at most
+START_SHIFT = 0.03  # [size of the scene] by which they are moved along each axis, at most
 NOMINAL = (0.50, 0.90, 0.95, 0.99)
-SCAN_DEGREES, SCAN_SHIFT = 8.0, 0.03  # starts of the scans with exact poses
+SCAN_DEGREES = 8.0  # by which starts of scans with exact poses are turned, at most
+SCAN_SHIFT = 0.03  # [size of the scene] by which they are moved along each axis, at most
 PARTS = {"pose": slice(0, 6), "rotation": slice(0, 3), "translation": slice(3, 6)}
 
 
 def errors(result: coframe.Registration, truth: np.ndarray) -> np.ndarray:
-    """Twists (omega, tau) of each pose's error about its cloud's centre, in the gauge of the
-    average cloud: see `assess`.
+    """Each pose's error (omega, tau) about its cloud's median, in the gauge of the average cloud.
+
+    See `Registration.pose_covariance`.
     """
     centre = np.average(result.mixture.means, axis=0, weights=result.mixture.weights)
-    # the motion that all clouds share is not small; what is left after the first time is
+    # The motion that all clouds share is not small; what is left after the first pass is.
     for _ in range(3):
         motions = result.poses @ geometry.inverse(truth)
         R = geometry.rotation(motions)
@@ -43,14 +48,14 @@ def errors(result: coframe.Registration, truth: np.ndarray) -> np.ndarray:
         )
         truth = geometry.about(geometry.exp(twists.mean(0)[None]), centre) @ truth
     twists -= twists.mean(0)
-    places = [
+    medians = [
         geometry.transform(T, np.median(c, 0)[None])[0]
         for T, c in zip(result.poses, result.clouds, strict=True)
     ]
     return np.array(
         [
-            geometry.lever(place - centre) @ twist
-            for place, twist in zip(places, twists, strict=True)
+            geometry.lever(median - centre) @ twist
+            for median, twist in zip(medians, twists, strict=True)
         ]
     )
 
@@ -74,7 +79,7 @@ def simulated(
 
 
 def scanned(name: str, points: int, seed: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The same, of some points (0: all) of each scan of a set."""
+    """Some points (0: all) of each scan of a set, true poses and start poses."""
     scans, poses = problems.scans(name)
     clouds, start = problems.disturbed(
         scans, poses, seed, points=points or None, degrees=SCAN_DEGREES, shift=SCAN_SHIFT

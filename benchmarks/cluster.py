@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 
 import coframe
+from benchmarks import record
 from coframe import geometry, threads
 from coframe.align import level
 from coframe.align.level import Step
@@ -40,6 +41,11 @@ from coframe.start import features
 FLOOR = 1e-7
 DENSE = 1000  # clouds up to which the dense system is solved for comparison
 TURNS = 20  # iterations that are averaged over
+WAYS = {  # of solving the joint step, and the title of each in the table
+    "dense": "dense",
+    "5%": "through the model, a cloud sees 5 % of the components",
+    "50%": "50 %",
+}
 
 
 @contextmanager
@@ -105,12 +111,12 @@ def counted() -> Iterator[dict[str, int]]:
 
 
 def best(function: Callable[[], object], times: int = 5) -> float:
-    """The shortest of several runs, in seconds: others use the machine as well."""
+    """Wall-clock seconds of the shortest of several runs."""
     return min(_clocked(function, time.perf_counter) for _ in range(times))
 
 
 def busy(function: Callable[[], object], times: int = 3) -> float:
-    """The same in seconds of processor time, on which the load of the machine tells less."""
+    """Processor seconds of the shortest of several runs: the load of the machine matters less."""
     return min(_clocked(function, time.process_time) for _ in range(times))
 
 
@@ -160,7 +166,7 @@ def prepared(
     sweep, step = drawn.sweep(threads=2, tolerance=level.TOLERANCE), Step(FLOOR)
     for _ in range(4):
         inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
-    return drawn.things, inner, mixture
+    return drawn.items, inner, mixture
 
 
 def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> float:
@@ -204,6 +210,66 @@ def per_point(cloud: np.ndarray, mixture: Any, pose: np.ndarray) -> dict[str, fl
     }
 
 
+def tabulate(found: dict[str, Any], folder: Path) -> None:
+    """The four tables of docs/scaling.md."""
+    K, points = found["components"], found["all_points_ns"]
+    driver = {count: times["5%"] for count, times in found["joint_ms"].items() if count <= 200}
+    driver |= {
+        count: times["dense"]
+        for count, times in found["joint_ms"].items()
+        if count <= 200 and "dense" in times
+    }
+    rows = [
+        ["point of all", "median and extent, in memory", f"{points['summary'] / 1e3:.2f} us"],
+        ["", "thinning for the start, each size of cells", f"{points['cells'] / 1e3:.2f} us"],
+        ["", f"class and outlier probability, K = {K}", f"{points['classify'] / 1e3:.2f} us"],
+        ["drawn point and iteration", f"E-step, K = {K}", f"{found['ns_per_point'] / 1e3:.2f} us"],
+        [
+            "pair of point and component that is not skipped",
+            "E-step",
+            f"{found['ns_per_pair']:.1f} ns",
+        ],
+        [
+            "iteration",
+            f"joint step and mixture on the driver, K = {K}: {', '.join(map(str, driver))} clouds",
+            ", ".join(f"{ms:.0f}" for ms in driver.values()) + " ms",
+        ],
+    ]
+    what = "Processor time of one thread."
+    record.save("cluster-costs", what, ["per", "what", "time"], rows, folder=folder)
+    rows = [
+        [f"{count:,}", *(f"{times[way] / 1e3:.2g}" if way in times else "" for way in WAYS)]
+        for count, times in found["joint_ms"].items()
+    ]
+    what = f"Joint step with the mixture, K = {K}, seconds of processor time of one thread."
+    record.save("cluster-joint", what, ["clouds", *WAYS.values()], rows, folder=folder)
+    model, runs = found["model_bytes"], found["runs"]
+    rows = [
+        [
+            str(count),
+            *(f"{way[key] / 1e3:.0f} kB" for key in ("out", "in") for way in (run["bytes"], model)),
+        ]
+        for count, run in runs.items()
+    ]
+    what = "Bytes of one iteration on the driver's connections."
+    columns = ["workers", "out", "model", "in", "model"]
+    record.save("cluster-bytes", what, columns, rows, folder=folder)
+    rows = []
+    for count, run in runs.items():
+        whole, empty = run["cpu_ms"], run["cpu_ms_without_points"]
+        figures = [whole["workers"], empty["workers"], whole["workers"] - empty["workers"]]
+        figures += [whole["scheduler"], whole["driver"], run["iteration_ms"]]
+        rows.append([str(count), *(f"{figure:.1f}" for figure in figures)])
+    columns = [
+        "workers",
+        "E-step of all workers",
+        "with 40 points a cloud",
+        "difference: the points",
+    ]
+    columns += ["scheduler", "driver", "wall clock"]
+    record.save("cluster-time", "Milliseconds of one iteration.", columns, rows, folder=folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clouds", type=int, default=16)
@@ -214,6 +280,7 @@ def main() -> None:
         "--joint", type=int, nargs="*", default=[50, 100, 200, 400, 600, 1000, 3000]
     )
     parser.add_argument("--output", type=Path, default=Path("results/cluster.json"))
+    record.add_option(parser)
     arguments = parser.parse_args()
     M, K = arguments.clouds, arguments.components
     scene = simulate.scene(
@@ -275,6 +342,7 @@ def main() -> None:
     print(json.dumps(found, indent=1))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(found, indent=1))
+    tabulate(found, arguments.records)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 Times are the best of several runs, interleaved so that a noisy moment hits every contestant alike.
 """
 
+import argparse
 import json
 import resource
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import record
 from coframe import geometry, paper
 from coframe.data import simulate
 from coframe.em.estep import Cloud, Sweep
@@ -93,13 +95,13 @@ def pypi_jrmpc(clouds: Sequence[np.ndarray], means: np.ndarray, iterations: int)
     )
 
 
-def dense() -> None:
+def dense(folder: Path) -> None:
     """ns per point-component pair when every pair is evaluated."""
+    table: dict[str, list[str]] = {}
     for M, N, K in SIZES:
         clouds, mixture = problem(M, N, K, 0.03)
         pairs = M * N * K
         ours = {t: Sweep([Cloud.of(c) for c in clouds], threads=t, tolerance=None) for t in (1, 2)}
-        single = Sweep([Cloud.of(c) for c in clouds], threads=1, tolerance=None, dtype=np.float32)
         poses = geometry.identity(M, 3)
         # The slow contestants get as many points as make a run of about a second; the figure is per
         # pair.
@@ -110,7 +112,6 @@ def dense() -> None:
             {
                 "coframe, 1 thread": lambda: ours[1].moments(poses, mixture),
                 "coframe, 2 threads": lambda: ours[2].moments(poses, mixture),
-                "coframe, 1 thread, float32": lambda: single.moments(poses, mixture),
                 "coframe, 1 thread, full covariances": (
                     lambda: ours[1].moments(poses, mixture, full=True)
                 ),
@@ -126,10 +127,20 @@ def dense() -> None:
         for name, seconds in times.items():
             each = seconds / (pairs if name.startswith("coframe") else pairs * share)
             print(f"  {name:38s} {each * 1e9:7.2f} ns/pair   {each / base:6.2f} x the time of ours")
+            table.setdefault(name, []).append(f"{each * 1e9:.2f} ns, {each / base:.2f} x")
+    columns = ["", *(f"{M} clouds of {N:,} points, K = {K}" for M, N, K in SIZES)]
+    what = (
+        "Time per pair of point and component where every pair is evaluated, and as a multiple of"
+        " coframe's on one thread."
+    )
+    record.save(
+        "estep-dense", what, columns, [[n, *row] for n, row in table.items()], folder=folder
+    )
 
 
-def pruned() -> None:
+def pruned(folder: Path) -> None:
     """What skipping buys, by the components' standard deviation."""
+    rows = []
     for M, N, K in SIZES:
         title(f"Skipping, M={M} N={N} K={K}: milliseconds per E-step")
         poses = geometry.identity(M, 3)
@@ -151,6 +162,20 @@ def pruned() -> None:
                 f" {times['two'] * 1e3:8.2f} ({times['one'] / times['two']:4.2f}x)  "
                 f" {one.pairs / (M * N * K):6.1%} of the pairs"
             )
+            rows.append(
+                [
+                    f"{M} x {N:,}, {K}",
+                    f"{deviation:g}",
+                    f"{times['dense'] * 1e3:.2f} ms",
+                    f"{times['one'] * 1e3:.2f} ms ({times['dense'] / times['one']:.1f} x)",
+                    f"{times['two'] * 1e3:.2f} ms ({times['one'] / times['two']:.2f} x)",
+                    f"{100 * one.pairs / (M * N * K):.1f} %",
+                ]
+            )
+    columns = ["clouds x points, K", "deviation", "every pair", "skipping"]
+    columns += ["skipping, 2 threads", "pairs evaluated"]
+    what = "Milliseconds per E-step; the deviation is a share of the object's size."
+    record.save("estep-skipping", what, columns, rows, folder=folder)
 
 
 def whole_run(iterations: int = 100) -> None:
@@ -211,7 +236,7 @@ def memory_run(M: int, N: int, K: int, iterations: int = 5) -> None:
 
 
 def problem(M: int, N: int, K: int, deviation: float) -> tuple[list[np.ndarray], Mixture]:
-    """M clouds of N points on the demo's shape (size 1), and K components of one deviation on it."""
+    """M clouds of N points on the demo's shape (size 1), and K components of one deviation."""
     rng = np.random.default_rng(0)
     clouds = [simulate.shape(N, rng).points for _ in range(M)]
     weights = np.full(K, 1 / K / (1 + GAMMA))
@@ -243,7 +268,10 @@ def title(text: str) -> None:
 
 
 if __name__ == "__main__":
-    dense()
-    pruned()
+    parser = argparse.ArgumentParser(description=__doc__)
+    record.add_option(parser)
+    folder = parser.parse_args().records
+    dense(folder)
+    pruned(folder)
     whole_run()
     memory()

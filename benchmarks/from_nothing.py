@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks import problems
-from benchmarks.multiview import HEAD, OURS, ROOT, Method, judge, machine, peers_python, show
+from benchmarks import problems, record
+from benchmarks.multiview import HEAD, OURS, Method, judge, peers_python, show
 from benchmarks.peers import Peer
 from benchmarks.problems import EXACT, PUBLISHED
+from benchmarks.record import ROOT, machine
 from coframe import geometry
 from coframe.evaluate import metrics
 
@@ -108,6 +109,34 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return result
 
 
+def tabulate(rows: Sequence[dict[str, Any]], folder: Path) -> None:
+    """The tables of docs/start.md: coframe alone, or beside Open3D."""
+    keys = list(dict.fromkeys((row["problem"], row["method"]) for row in rows))
+    alone = {method for _, method in keys} == {OURS}
+    table = []
+    for problem, method in keys:
+        runs = [row for row in rows if (row["problem"], row["method"]) == (problem, method)]
+        digits = 3 if problem in EXACT else 2
+        worst = ", ".join(f"{row['worst_deg']:.{digits}f}" for row in runs) + " deg"
+        mean = ", ".join(f"{row['rotation_deg']:.{digits}f}" for row in runs) + " deg"
+        lengths = [row["residual"] for row in runs]
+        known = problem not in EXACT and None not in lengths
+        residual = ", ".join(f"{1e6 * length:.0f}" for length in lengths) + " um" if known else ""
+        if alone:
+            table.append([problem, worst, mean, residual])
+        else:
+            share = f"{sum(row['success'] for row in runs)} of {len(runs)}"
+            seconds = f"{np.median([row['seconds'] for row in runs]):.0f} s"
+            table.append([f"{problem}, {method}", share, worst, residual, seconds])
+    if alone:
+        what, name = "Raw scans in random poses, no option.", "from_nothing"
+        columns = ["problem", "worst rotation", "mean rotation", "held-out residual"]
+    else:
+        what, name = "Raw scans in random poses.", "from_nothing-peers"
+        columns = ["", "succeeds", "worst rotation", "held-out residual", "median time"]
+    record.save(name, what, columns, table, folder=folder)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the options, run, print the table, save the JSON."""
     parser = argparse.ArgumentParser(
@@ -121,9 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", default=ROOT / "results" / "from_nothing.json"
     )
+    record.add_option(parser)
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {
-        "options": {**vars(options), "output": str(options.output), "success": SUCCESS},
+        "options": {**vars(options), "output": str(options.output), "records": str(options.records)}
+        | {"success": SUCCESS},
         "settings": {PEER: SETTINGS},
         "machine": machine(),
         "versions": {"python": platform.python_version(), "coframe": version("coframe")},
@@ -157,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nsaved as {options.output}")
+    tabulate(report["rows"], options.records)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import ROOT, machine
-from coframe import start
+from benchmarks import record
+from benchmarks.record import ROOT, machine
 from coframe.evaluate import metrics
+from coframe.paper import initial
 from experiments import methods
 from experiments import multiview as setup
 from experiments.models import scans
@@ -53,7 +54,7 @@ def published(
 ) -> Found:
     """JRMPC-B or JRMPC-I."""
     rng, began = np.random.default_rng(seed), time.process_time()
-    means = start.means.sampled(clouds, poses, COMPONENTS, rng)
+    means = initial.means_on_points(clouds, poses, COMPONENTS, rng)
     given: dict[str, Any] = {
         "poses": poses,
         "variances": methods.few_points(clouds, poses, means),
@@ -185,6 +186,54 @@ def show(line: dict[str, Any]) -> None:
     )
 
 
+TABLES = {  # record: figure, digits, title, what
+    "incremental-rotation": ("rotation_deg", 2, "rotation error [deg]", "Mean rotation error."),
+    "incremental-residual": (
+        "residual",
+        3,
+        "residual [1e-3 of the extent]",
+        "Held-out residual of the whole, clean scans.",
+    ),
+    "incremental-ratio": (
+        "residual_ratio",
+        2,
+        "residual / that of `register`",
+        "Residual of `extend` over that of `register` on all scans.",
+    ),
+    "incremental-cpu": (
+        "cpu_seconds_ratio",
+        3,
+        "CPU of one added scan / that of `register`",
+        "Processor time of one added scan over that of `register` on all scans.",
+    ),
+}
+
+
+def tabulate(lines: Sequence[dict[str, Any]], folder: Path) -> None:
+    """The four tables of docs/sequences.md."""
+    problems = list(dict.fromkeys((line["problem"], line["noise_db"]) for line in lines))
+    heads = [name if noise is None else f"{name}, {noise:g} dB" for name, noise in problems]
+    for record_name, (key, digits, title, what) in TABLES.items():
+        table: dict[str, list[str]] = {}
+        for line in lines:
+            beside = "ratio" in key
+            if key not in line or (beside and not line["method"].startswith("extend")):
+                continue
+            if key.startswith("cpu") and "refine" in line["method"]:
+                continue
+            mean, deviation = line[key]
+            cell = f"{mean:.{digits}f}"
+            if line["seeds"] > 1:
+                cell += f" ± {deviation:.{digits}f}"
+            paper = setup.PAPER[line["noise_db"]].get(line["method"])
+            if key == "rotation_deg" and paper is not None:
+                cell += f" ({paper[setup.NAMES.index(line['problem'])]:.2f})"
+            row = table.setdefault(line["method"], [""] * len(problems))
+            row[problems.index((line["problem"], line["noise_db"]))] = cell
+        rows = [[method, *row] for method, row in table.items()]
+        record.save(record_name, what, [title, *heads], rows, folder=folder)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.incremental", description=__doc__)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
@@ -193,9 +242,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int)
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "incremental.json")
+    record.add_option(parser)
     options = parser.parse_args(arguments)
     found: list[dict[str, Any]] = []
-    report = {"options": {**vars(options), "output": str(options.output)}, "machine": machine()}
+    report = {
+        "options": {**vars(options), "output": str(options.output)}
+        | {"records": str(options.records)},
+        "machine": machine(),
+    }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     for seed in options.seeds:
         for name in options.problems:
@@ -207,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     options.output.write_text(json.dumps(whole, indent=1) + "\n")
     for line in summary(found):
         show(line)
+    tabulate(summary(found), options.records)
 
 
 if __name__ == "__main__":

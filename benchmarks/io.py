@@ -12,17 +12,17 @@ Open3D floats or doubles by format, points and colours.
 import argparse
 import json
 import os
-import platform
 import subprocess
-import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks import record
+from benchmarks.record import ROOT
+
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 FORMATS = (
     "ascii.ply",
@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", type=Path, help="save the figures as JSON")
+    record.add_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = write(Path(folder), options.points)
@@ -169,25 +169,22 @@ def main() -> None:
             f"{row['format']:>15} {size:7.1f} {size / ours:9.0f} {peer_speed:>9}"
             f" {size / row['fromfile_s']:9.0f} {ratio:>7}"
         )
-    if options.output:
-        machine = {
-            "platform": platform.platform(),
-            "cores": os.cpu_count(),
-            "python": sys.version.split()[0],
-        }
-        versions = {"coframe": version("coframe"), "numpy": np.__version__, "open3d": peer}
-        options.output.write_text(
-            json.dumps(
-                {
-                    "points": options.points,
-                    "machine": machine,
-                    "versions": versions,
-                    "figures": figures,
-                },
-                indent=1,
-            )
-            + "\n"
-        )
+    rows = [
+        [
+            row["format"],
+            *(f"{row['megabytes']:.0f}", speed(row, "coframe_s")),
+            *(speed(row, "open3d_s"), speed(row, "fromfile_s")),
+        ]
+        for row in figures
+    ]
+    what = f"Megabytes of file per second of processor time; Open3D {peer or 'absent'}."
+    columns = ["format", "MB", "coframe", "Open3D", "`numpy.fromfile`, the bytes alone"]
+    record.save("io", what, columns, rows, folder=options.records)
+
+
+def speed(row: dict[str, Any], seconds: str) -> str:
+    """Megabytes per second, or nothing where the reader did not run."""
+    return f"{row['megabytes'] / row[seconds]:,.0f}" if row[seconds] else ""
 
 
 if __name__ == "__main__":

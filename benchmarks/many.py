@@ -26,13 +26,14 @@ from coframe.input.normalise import Normalisation
 from coframe.input.source import InMemory
 
 NOISE_DB = 45.0
-START_DEGREES, START_SHIFT = 2.0, 0.01
+START_DEGREES = 2.0  # by which starts are turned, at most
+START_SHIFT = 0.01  # [size of the scene] by which they are moved along each axis, at most
 
 
 def seconds_per_iteration(
     clouds: list[np.ndarray], poses: np.ndarray, options: coframe.Options, count: int = 4
 ) -> float:
-    """Of the last level alone, on all threads: the median over a few iterations."""
+    """Median over a few iterations of the last level, on all threads."""
     frames = Normalisation.of(clouds)
     rng = np.random.default_rng(0)
     place = Local(list(map(InMemory, clouds)), options.threads)

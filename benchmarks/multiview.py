@@ -16,7 +16,6 @@ smaller residual than the published poses, the angle between them is no longer a
 
 import argparse
 import json
-import os
 import platform
 import sys
 import time
@@ -30,12 +29,12 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks import problems
+from benchmarks import problems, record
 from benchmarks.peers import SETTINGS, Peer
 from benchmarks.problems import DEGREES, POINTS, PUBLISHED, SHIFT
+from benchmarks.record import ROOT, machine
 from coframe.evaluate import metrics
 
-ROOT = Path(__file__).resolve().parents[1]
 GATE = 0.002  # of the residual, in metres: what is farther apart is not the same surface
 OURS = "coframe"
 
@@ -136,6 +135,25 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
+def tabulate(lines: Sequence[dict[str, Any]], folder: Path) -> None:
+    """The table of docs/performance.md: residual and time by problem and method."""
+    names = list(dict.fromkeys(line["method"] for line in lines))
+    cells = {
+        (
+            line["problem"],
+            line["method"],
+        ): f"{1e6 * line['residual']:.0f} um, {line['seconds']:.2f} s"
+        for line in lines
+        if line["residual"] is not None
+    }
+    rows = [
+        [problem, *(cells.get((problem, name), "") for name in names)]
+        for problem in dict.fromkeys(line["problem"] for line in lines)
+    ]
+    what = "Held-out residual and time, mean over the seeds."
+    record.save("multiview", what, ["", *names], rows, folder=folder)
+
+
 HEAD = "problem  seed  method            rotation deg     worst   shift mm   residual um   seconds"
 
 
@@ -148,8 +166,9 @@ def show(row: dict[str, Any]) -> None:
     print(
         f"{row['problem']:8s} {'' if row['seed'] is None else row['seed']!s:>4s} "
         f" {row['method']:16s}"
-        f"{number('rotation_deg', 14, 3)}{number('worst_deg', 10, 3)}{number('translation', 11, 3, 1e3)}"
-        f"{number('residual', 14, 1, 1e6)}{number('seconds', 10, 2)}",
+        f"{number('rotation_deg', 14, 3)}{number('worst_deg', 10, 3)}"
+        f"{number('translation', 11, 3, 1e3)}{number('residual', 14, 1, 1e6)}"
+        f"{number('seconds', 10, 2)}",
         flush=True,
     )
 
@@ -161,26 +180,6 @@ def peers_python() -> Path:
         if path.exists():
             return path
     sys.exit(f"the peers are not installed ({folder} is missing): run `make peers` first")
-
-
-def machine() -> dict[str, Any]:
-    """What the times depend on.
-
-    A load average well above 0 at the start means that others were using the cores.
-    """
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(
-            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu
-        )
-    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    return {
-        "cores": os.cpu_count(),
-        "cpu": cpu,
-        "system": platform.platform(),
-        "load_at_start": load,
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -210,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         metavar="FILE",
         help="default: results/multiview.json, with the noise in its name",
     )
+    record.add_option(parser)
     options = parser.parse_args(arguments)
     suffix = "" if options.noise is None else f"-{options.noise:g}dB"
     output = options.output or ROOT / "results" / f"multiview{suffix}.json"
@@ -221,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "options": {
             **vars(options),
             "output": str(output),
+            "records": str(options.records),
             "points": POINTS,
             "degrees": DEGREES,
             "shift": SHIFT,
@@ -262,6 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nsaved as {output}")
+    if options.noise is None:
+        tabulate(report["summary"], options.records)
 
 
 if __name__ == "__main__":

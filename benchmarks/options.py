@@ -11,7 +11,7 @@ import argparse
 import time
 
 import coframe
-from benchmarks import problems
+from benchmarks import problems, record
 from benchmarks.multiview import judge
 from coframe import Options
 from coframe.evaluate import metrics
@@ -34,17 +34,17 @@ CHANGES = (
 
 
 def main() -> None:
-    """Run, print."""
+    """Run, print, save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2)
+    record.add_option(parser)
     arguments = parser.parse_args()
     scans, truth = problems.scans("bunny")
-    surfaces, (scans, start) = (
-        [metrics.Surface.of(scan) for scan in scans],
-        problems.disturbed(scans, truth, 0, points=None),
-    )
+    surfaces = [metrics.Surface.of(scan) for scan in scans]
+    scans, start = problems.disturbed(scans, truth, 0, points=None)
     coframe.register(scans[:2], start[:2])  # compiles
     base = None
+    rows = []
     for change in CHANGES:
         times = []
         for _ in range(arguments.rounds):
@@ -53,13 +53,14 @@ def main() -> None:
             times.append(time.perf_counter() - began)
         base = base or min(times)
         figures = judge(surfaces, result.poses, truth)
-        label = ", ".join(f"{name} {value:g}" for name, value in change.items()) or "defaults"
-        angles = f"{figures['rotation_deg']:.3f} deg, worst {figures['worst_deg']:.3f}"
-        print(
-            f"{label:>16}: {angles}, residual {1e6 * (figures['residual'] or 0):.1f} um,"
-            f" {min(times) / base:.2f} x",
-            flush=True,
-        )
+        label = ", ".join(f"`{name}={value:g}`" for name, value in change.items()) or "none"
+        angles = [f"{figures[key]:.3f} deg" for key in ("rotation_deg", "worst_deg")]
+        residual = f"{1e6 * (figures['residual'] or 0):.1f} um"
+        rows.append([label, *angles, residual, f"{min(times) / base:.1f}"])
+        print("  ".join(rows[-1]), flush=True)
+    columns = ["change", "mean rotation", "worst", "residual", "time"]
+    what = "One option changed at a time, ten full scans of the bunny."
+    record.save("options", what, columns, rows, folder=arguments.records)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Parts of sets, and starts that are far off: does `register` find the place, and does it say so
-where not?
+"""Parts of sets, and starts that are far off: is `register` right, and does it warn where not?
 
     python -m benchmarks.parts [--seeds 0 1] [--start auto|identity]
 

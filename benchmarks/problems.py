@@ -14,16 +14,10 @@ from coframe.data import datasets
 
 PUBLISHED = ("bunny", "dragon")  # range scans in metres, with poses that are good to half a degree
 # virtual depth scans of bodies whose longest side is 1, with true poses
-EXACT = (
-    "armadillo",
-    "lucy",
-)
-# points a scan; how far starts are off, in degrees and metres
-POINTS, DEGREES, SHIFT = (
-    3000,
-    8.0,
-    0.004,
-)
+EXACT = ("armadillo", "lucy")
+POINTS = 3000  # of each scan
+DEGREES = 8.0  # by which starts are turned, at most
+SHIFT = 0.004  # [m] by which starts are moved along each axis, at most
 
 Scans = tuple[list[np.ndarray], np.ndarray]  # (N_j, 3) and (M, 4, 4)
 

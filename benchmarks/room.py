@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import ROOT, machine
+from benchmarks.record import ROOT, machine
 from coframe import geometry
 from coframe.evaluate import trajectory_errors
 from coframe.io import depth
@@ -29,8 +29,9 @@ from coframe.io.frames import FAR, NEAR, Frame, FrameSource, by_depth
 from coframe.io.trajectory import Trajectory
 
 CAMERA = Intrinsics(129.3, 129.1, 79.6, 63.8, 5000.0)  # a quarter of freiburg1
-HEIGHT, WIDTH = 120, 160
-# m: of the depth at 1 m, as the disparity of a Kinect has it; it grows with the square
+HEIGHT = 120  # [pixels]
+WIDTH = 160  # [pixels]
+# [m] of depth at 1 m, from the disparity of a Kinect; it grows with the square of the depth
 STEP = 2.85e-3
 GRAZING = 0.08  # relative jump between neighbouring pixels: at edges, a Kinect sees nothing
 PATHS = ("around", "turn")

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 import coframe
-from benchmarks.multiview import ROOT, machine
+from benchmarks import record
+from benchmarks.record import ROOT, machine
 from coframe.evaluate import trajectory_errors
 from coframe.io import trajectory
 from coframe.io.frames import FAR, NEAR, FrameSource
@@ -37,9 +38,12 @@ from coframe.io.trajectory import Trajectory
 DATA = (
     Path(os.environ.get("COFRAME_DATA") or ROOT.parent / "shared" / "data") / "tum_freiburg1_desk"
 )
-VOXEL, MAP, GATE = 0.03, 0.05, 0.1  # m, of the odometry
+VOXEL = 0.03  # [m] of the odometry's points
+MAP = 0.05  # [m] of its map
+GATE = 0.1  # [m] correspondences that are farther apart do not count
 PLACES = (50, 150, 300, 450)  # where the sequence is broken
-BLANK, JUMP = 20, 30  # frames
+BLANK = 20  # frames without points
+JUMP = 30  # frames that are missing
 AFTER = 60  # frames that are tracked after a break
 PICTURE = ROOT / "docs" / "images" / "memory.svg"
 
@@ -103,9 +107,7 @@ def measured(run: Callable[[], Trajectory], truth: Trajectory) -> dict[str, Any]
 def broken(
     frames: FrameSource, truth: Trajectory, kind: str, at: int, seed: int = 0
 ) -> dict[str, Any]:
-    """The sequence up to a break and a while after it: which frames are lost, and is it found again
-    in the right place?
-    """
+    """The sequence up to a break and `AFTER` frames: which are lost, and are the others right?"""
     count = BLANK if kind == "blank" else JUMP
     end = min(at + count + AFTER, len(frames))
     kept = [*range(at), *range(at + count, end)] if kind == "jump" else list(range(end))
@@ -221,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--passes", type=int, default=4, help="times forth or back for the memory")
     parser.add_argument("--skip", nargs="*", choices=["peer", "breaks", "memory"], default=[])
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "sequence.json")
+    record.add_option(parser)
     options = parser.parse_args(arguments)
     truth = trajectory.read_tum(options.folder / "groundtruth.txt")
     frames = first(
@@ -279,6 +282,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f" {after[-1]:.0f} MiB"
             )
     keep()
+    tabulate(report, options.records)
+
+
+def tabulate(report: dict[str, Any], folder: Path) -> None:
+    """The two tables of docs/sequences.md: methods side by side, and breaks."""
+    rows = []
+    for method in dict.fromkeys(row["method"] for row in report["rows"]):
+        runs = [row for row in report["rows"] if row["method"] == method]
+        best = max(runs, key=lambda row: row["frames_per_second"])
+        rows.append(
+            [
+                method,
+                f"{best['ate_rmse']:.4f} m",
+                f"{best['rpe_1s']:.3f} m, {best['rpe_1s_deg']:.1f} deg",
+                "-" if best["lost"] is None else str(best["lost"]),
+                f"{best['frames_per_second']:.1f}",
+                f"{best['cpu_ms_per_frame']:.0f} ms",
+            ]
+        )
+    columns = ["", "ATE RMSE", "RPE in 1 s", "lost", "frames/s", "CPU a frame"]
+    what = f"All {report['rows'][0]['frames']} frames of {Path(report['folder']).name}."
+    record.save("sequence", what, columns, rows, folder=folder)
+    kinds = {"blank": f"{BLANK} frames blank at", "jump": f"{JUMP} frames missing at"}
+    breaks = {kind: [b for b in report.get("breaks", []) if b["kind"] == kind] for kind in kinds}
+    if not all(breaks.values()):
+        return
+    figures = {
+        "reported as lost at first": ("said_lost", "", ""),
+        "lost in the end": ("lost_in_the_end", "", ""),
+        "ATE of all others": ("ate_rmse", ".3f", " m"),
+    }
+    rows = [
+        [title, *(", ".join(f"{b[key]:{form}}" for b in each) + unit for each in breaks.values())]
+        for title, (key, form, unit) in figures.items()
+    ]
+    places = [", ".join(str(b["at"]) for b in each) for each in breaks.values()]
+    columns = ["", *(f"{kind} {at}" for kind, at in zip(kinds.values(), places, strict=True))]
+    record.save(
+        "sequence-breaks", f"{AFTER} frames after each break.", columns, rows, folder=folder
+    )
 
 
 def show(row: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""README and docs: links lead somewhere, command lines parse, Python snippets run."""
+"""README and docs: links lead somewhere, commands parse, Python snippets run, the site builds."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import typer.main
 
+import coframe
 from coframe import geometry
 from coframe.cli import app
 from coframe.data import simulate
@@ -39,24 +42,81 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert {Path(page).name for page in TEXTS if page.startswith("docs/")} - {"index.md"} == linked
 
 
+def test_every_public_name_is_in_the_api_reference() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/api/*.md"))
+    shown = set(re.findall(r"(?:^::: |`)coframe\.([\w.]+)", pages, re.MULTILINE))
+    shown |= {name.split(".")[0] for name in shown}
+    assert set(coframe.__all__) - shown == set()
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_offline(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    pytest.importorskip("mkdocstrings", reason="pip install -e '.[docs]'")
+    nowhere = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | nowhere | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    pages = "".join(page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html"))
+    assert re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"?https?://[^>]+>", pages) == []
+    for recipe in (ROOT / "src" / "coframe").glob("*/recipe.py"):
+        assert f"coframe.{recipe.parent.name}.recipe" in pages
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of that name, in whichever folder it is."""
+    folder = Path(coframe.__file__).parent
+    homes = [*folder.glob(f"{name}.py"), *folder.glob(f"*/{name}.py"), *folder.glob(f"{name}/")]
+    assert len(homes) == 1, f"{name}: {homes}"
+    parts = homes[0].relative_to(folder.parent).with_suffix("").parts
+    return import_module(".".join(parts))
+
+
 def test_functions_that_the_method_speaks_of_exist() -> None:
     names = set(re.findall(r"`([a-z_]+\.[A-Za-z_.]+)`", TEXTS["docs/method.md"]))
     names = {name for name in names if not name.endswith((".md", ".py"))}
-    assert {"estep.posteriors", "mstep.virtual_points", "joint.motions", "paper.integrate"} <= names
+    assert {
+        "estep.posteriors",
+        "mstep.virtual_points",
+        "joint.softened",
+        "paper.integrate",
+    } <= names
     missing = []
     for name in names:
         module, _, rest = name.partition(".")
         try:
-            attrgetter(rest)(import_module(f"coframe.{module}"))
-        except (ImportError, AttributeError):
+            attrgetter(rest)(module_of(module))
+        except AttributeError:
             missing.append(name)
     assert missing == []
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/method.md", "docs/start.md"])
+def test_files_that_a_page_speaks_of_exist(page: str) -> None:
+    files = re.findall(r"`((?:\w+/)*\w+\.py)`", TEXTS[page])
+    homes = [ROOT / "src" / "coframe", ROOT]
+    # Each stage has a recipe.py.
+    lost = [f for f in files if f != "recipe.py" and not any((h / f).exists() for h in homes)]
+    assert lost == []
+
+
+def test_tests_that_the_reliability_page_names_exist() -> None:
+    page = TEXTS["docs/reliability.md"]
+    files = set(re.findall(r"\b(test_\w+\.py)", page))
+    names = set(re.findall(r"\b(test_\w+)(?!\w*\.py)", page)) - {f[:-3] for f in files}
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert {file for file in files if not (ROOT / "tests" / file).exists()} == set()
+    assert {name for name in names if f"def {name}" not in code} == set()
+
+
 def command_lines() -> list[tuple[str, str]]:
-    """Commands in blocks, and in the text where they have options; what follows a comment or a pipe
-    is not ours.
-    """
+    """Commands in blocks, and in the text where they have options, up to a comment or a pipe."""
     found = []
     for page, text in TEXTS.items():
         blocks = "\n".join(
@@ -100,7 +160,8 @@ warnings.simplefilter("error")
 import numpy as np
 import coframe
 data = np.load("data.npz")
-given = {"clouds": [data[f"cloud{j}"] for j in range(4)], "start": data["start"], "pose": np.eye(4), "covariance": np.eye(6)}
+given = {"clouds": [data[f"cloud{j}"] for j in range(4)], "start": data["start"]}
+given |= {"pose": np.eye(4), "covariance": np.eye(6)}
 given |= {"start_poses": data["start"], "poses_of_another_program": data["truth"]}
 given |= {"cloud": given["clouds"][3], "rng": np.random.default_rng(0), "coframe": coframe}
 given["point_weights"] = [np.ones(len(cloud)) for cloud in given["clouds"]]

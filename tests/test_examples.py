@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The example notebooks run from top to bottom, in a kernel of their own, and are kept without
-output.
-"""
+"""The example notebooks run from top to bottom, and are kept without output."""
 
 import subprocess
 import sys
@@ -16,7 +14,8 @@ import sys, nbformat
 from nbclient import NotebookClient
 notebook = nbformat.read(sys.argv[1], 4)
 nbformat.validate(notebook)
-NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": sys.argv[2]}}).execute()
+where = {"metadata": {"path": sys.argv[2]}}
+NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where).execute()
 print(sum(len(cell.get("outputs", [])) for cell in notebook.cells))
 """
 

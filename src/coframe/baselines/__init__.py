@@ -3,8 +3,6 @@
 the same way.
 
 Each is a function of clouds and start poses that returns a `Registration`; see docs/baselines.md.
-
->>> result = coframe.baselines.METHODS["trimmed icp"](clouds, start_poses)
 """
 
 from coframe.baselines import averaged_icp, averaging, cpd, gmmreg, icp, overlap, simultaneous
