@@ -24,21 +24,21 @@ import numpy as np
 import coframe
 from benchmarks import record
 from coframe import geometry, threads
-from coframe.align import level
-from coframe.align.level import Step
-from coframe.align.schedule import Supply
+from coframe.align.level import Run
+from coframe.align.recipe import ALIGN, Level
 from coframe.compute.cluster import Remote
 from coframe.compute.places import Local
 from coframe.data import simulate
-from coframe.em import joint_sparse, seeding
+from coframe.em import joint_sparse
 from coframe.em.estep import Cloud
+from coframe.em.joint import JointStep
+from coframe.em.mstep import MixtureStep
 from coframe.input.normalise import Normalisation, Summary
 from coframe.input.source import InMemory, Source
 from coframe.result import labels
 from coframe.result.labels import CloudView
 from coframe.start import features
 
-FLOOR = 1e-7
 DENSE = 1000  # clouds up to which the dense system is solved for comparison
 TURNS = 20  # iterations that are averaged over
 WAYS = {  # of solving the joint step, and the title of each in the table
@@ -159,14 +159,13 @@ def prepared(
 ) -> tuple[list[Cloud], np.ndarray, Any]:
     """Clouds, poses and a mixture that has gone through a few iterations."""
     frames = Normalisation.of(clouds)
-    supply = Supply(Local[Source](list(map(InMemory, clouds)), 2), list(map(len, clouds)), frames)
-    drawn = supply.drawn(points, np.random.default_rng(0))
-    inner = frames.enter_poses(poses, np.zeros(3))
-    mixture = seeding.seed(level.sampled(drawn, inner, 256 * K), len(clouds), K, FLOOR, np.eye(3))
-    sweep, step = drawn.sweep(threads=2, tolerance=level.TOLERANCE), Step(FLOOR)
-    for _ in range(4):
-        inner, mixture = step(sweep.moments(inner, mixture, full=True)[0], inner, mixture, 1.0)
-    return drawn.items, inner, mixture
+    place = Local[Source](list(map(InMemory, clouds)), 2)
+    level = Level(K, points, iterations=4, burn_in=0, tolerance=0.0)
+    counts = list(map(len, clouds))
+    run = Run(place, counts, frames, level, np.random.default_rng(0), threads=2)
+    drawn = run.draw(points)
+    fit = run.fit(drawn, frames.enter_poses(poses, np.zeros(3)), level)
+    return drawn.items, fit.poses, fit.mixture
 
 
 def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> float:
@@ -182,7 +181,13 @@ def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> flo
         means, np.tile(1e-4 * np.eye(3), (K, 1, 1)), weights, 1.0, np.tile(weights, (clouds, 1))
     )
     with mock.patch.object(joint_sparse, "pays", return_value=not dense):
-        return busy(lambda: Step(FLOOR)(moments, geometry.identity(clouds, 3), mixture, 1.0), 2)
+        return busy(lambda: m_step(moments, geometry.identity(clouds, 3), mixture), 2)
+
+
+def m_step(moments: coframe.Moments, poses: np.ndarray, mixture: coframe.Mixture) -> None:
+    """All poses, then the mixture."""
+    _, motions = JointStep()(moments, poses, mixture, 1.0)
+    MixtureStep(ALIGN.min_variance)(moments, motions, mixture)
 
 
 def joint_steps(K: int, counts: list[int]) -> dict[int, dict[str, float]]:
@@ -289,7 +294,7 @@ def main() -> None:
     with threads.quiet_blas():
         clouds, poses, mixture = prepared(scene.clouds, scene.poses, K, arguments.points)
         K = len(mixture)
-        here = Local(clouds).sweep(threads=1, tolerance=level.TOLERANCE)
+        here = Local(clouds).sweep(threads=1, tolerance=ALIGN.kernel_tolerance)
         moments, likelihood = here.moments(poses, mixture, full=True)
         alone = busy(lambda: here.moments(poses, mixture, full=True))
         total, seen = sum(map(len, clouds)), float((moments.mass > 0).sum(1).mean())
@@ -313,9 +318,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for count in arguments.workers:
                 with workers(count, Path(folder)) as client:
-                    far = Remote.sent(client, clouds).sweep(threads=1, tolerance=level.TOLERANCE)
+                    far = Remote.sent(client, clouds).sweep(
+                        threads=1, tolerance=ALIGN.kernel_tolerance
+                    )
                     tiny = Remote.sent(client, [Cloud.of(c.points[:40].copy()) for c in clouds])
-                    empty = tiny.sweep(threads=1, tolerance=level.TOLERANCE)
+                    empty = tiny.sweep(threads=1, tolerance=ALIGN.kernel_tolerance)
                     for sweep in (far, empty):
                         sweep.moments(poses, mixture, full=True)
                     again, same = far.moments(poses, mixture, full=True)

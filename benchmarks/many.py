@@ -16,9 +16,8 @@ import numpy as np
 
 import coframe
 from coframe import geometry
-from coframe.align.level import Level, Runner
-from coframe.align.schedule import Supply
-from coframe.api.register import FLOOR
+from coframe.align.level import Run
+from coframe.align.recipe import Level
 from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.evaluate import metrics
@@ -37,16 +36,18 @@ def seconds_per_iteration(
     frames = Normalisation.of(clouds)
     rng = np.random.default_rng(0)
     place = Local(list(map(InMemory, clouds)), options.threads)
-    inner = Supply(place, list(map(len, clouds)), frames).drawn(options.points, rng)
     stamps: list[float] = []
-    runner = Runner(
-        FLOOR,
+    level = Level(options.components, options.points, count + 1, burn_in=0, tolerance=0.0)
+    run = Run(
+        place,
+        list(map(len, clouds)),
+        frames,
+        level,
         rng,
         threads=options.threads,
         on_iteration=lambda step: stamps.append(time.perf_counter()),
     )
-    level = Level(options.components, options.points, count + 1, maturing=0, tolerance=0.0)
-    runner.fit(inner, frames.enter_poses(poses, np.zeros(3)), level)
+    run.fit(run.draw(options.points), frames.enter_poses(poses, np.zeros(3)), level)
     return float(np.median(np.diff(stamps)))
 
 
