@@ -136,7 +136,7 @@ def test_files_are_opened(scene: simulate.SimulatedScene, tmp_path: Path) -> Non
     found = coframe.compare([pattern], scene.poses, methods=["icp"], points=100)
     assert found.names == ("scan0", "scan1", "scan2")
     assert found.rows[1].failure is None
-    assert baselines.run("icp", pattern, scene.poses, iterations=1).names == list(found.names)
+    assert baselines.run("icp", pattern, scene.poses, iterations=1).names == found.names
 
 
 def test_the_command_writes_a_table_and_a_page(
