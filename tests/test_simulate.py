@@ -323,7 +323,7 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     turn = 2 * np.pi / 5 * np.arange(5)
     # balls around its corners are apart
     pentagon = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)[:, :dimension]
-    strays = simulate._strays(pentagon, 10_000, generator())
+    strays = simulate._outliers(pentagon, 10_000, generator())
     reach, corner = cKDTree(pentagon).query(strays)
     radius = simulate.OUTLIER_RADIUS * diameter(pentagon)
     assert np.bincount(corner, minlength=5) == pytest.approx(2000, rel=0.1)
