@@ -17,8 +17,10 @@ from numba import njit
 
 from coframe.types import Array
 
-EXPONENTS = 250  # powers of ten whose second half is still a normal number
-SLOW = 1 << 14  # tokens kept for Python before the loop pauses
+# [format] Largest power of ten whose second half is still a normal number.
+EXPONENTS = 250
+# [size] Tokens kept for Python before the loop pauses.
+SLOW = 1 << 14
 SPACE, TAB, LINE_FEED, RETURN, COMMA, SEMICOLON, HASH, PERCENT, SLASH = (
     ord(character) for character in " \t\n\r,;#%/"
 )
@@ -54,7 +56,7 @@ def table(
         )
         + 1
     )
-    # a field takes at least one byte
+    # A field takes at least one byte.
     possible = min(ends, (len(letters) - start + 1) // columns + 1)
     values = np.empty((possible if rows is None else min(rows, possible), columns))
     slow = np.empty((max(SLOW, columns), 3), np.int64)

@@ -23,11 +23,11 @@ from coframe.em.loop import Iteration, Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.geometry import is_rigid
 from coframe.input.source import InMemory
 from coframe.io import npz, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
-from coframe.io.scan import is_motion
 from coframe.result import merged
 from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
@@ -40,7 +40,7 @@ FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
 def write(
     folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]
 ) -> Path:
-    """The four files of a registration with these fields; `reliable` marks components in model.ply."""
+    """The four files of a registration; `reliable` marks components in model.ply."""
     folder, mixture = Path(folder), fields["mixture"]
     folder.mkdir(parents=True, exist_ok=True)
     details, header = summary(folder, fields)
@@ -253,10 +253,10 @@ def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
     if (
         sizes["D1"] != D + 1
         or sizes["P"] != geometry.degrees_of_freedom(D)
-        or not all(map(is_motion, s["poses"]))
+        or not all(map(is_rigid, s["poses"]))
     ):
         raise ValueError("its poses are not rotations and translations")
-    if not all(is_motion(pose) for poses in s["history_poses"] for pose in poses):
+    if not all(is_rigid(pose) for poses in s["history_poses"] for pose in poses):
         raise ValueError("the poses of its history are not rotations and translations")
     for name in ("weights", "visibility", "mass", "points", "outlier_density"):
         if (s[name] < 0).any():
@@ -344,7 +344,7 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
         for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))
     ):
         raise ValueError("its start speaks of clouds that it has not")
-    if not all(is_motion(pose) for doubt in doubts for pose in doubt.alternatives):
+    if not all(is_rigid(pose) for doubt in doubts for pose in doubt.alternatives):
         raise ValueError("its start has poses that are not rotations and translations")
     return {
         "groups": groups,
