@@ -331,13 +331,11 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     assert (reach < radius / 2).mean() == pytest.approx(1 / 2**dimension, rel=0.1)
 
 
-def test_outliers_gather_around_no_more_than_five_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate, "OUTLIER_RADIUS", 0.0)
-    gathered = spoilt("3", noise_db=None, outliers=0.3)
-    for cloud, label in zip(gathered.clouds, gathered.outliers, strict=True):
-        centres = np.unique(cloud[label], axis=0)
+def test_outliers_gather_around_no_more_than_five_points() -> None:
+    for cloud in spoilt("3", noise_db=None, outliers=0.0).clouds:
+        centres = np.unique(simulate._outliers(cloud, 300, generator(), radius=0.0), axis=0)
         assert len(centres) == 5
-        assert distance(centres, cloud[~label]).max() == 0
+        assert distance(centres, cloud).max() == 0
 
 
 # Given surfaces and models

@@ -114,7 +114,7 @@ def present(name: str) -> bool:
     return _mark(name) is not None
 
 
-def load(name: str, *, fetch: bool = False) -> Dataset:
+def load(name: str, *, fetch: bool = False, url: str | None = None) -> Dataset:
     """Find a set on disk, or fetch it from its publisher.
 
     Parameters
@@ -123,6 +123,8 @@ def load(name: str, *, fetch: bool = False) -> Dataset:
         One of `CATALOGUE`.
     fetch : bool, optional
         Whether to download the set where it is not on disk.
+    url : str, optional
+        A copy to download instead of the publisher's archive.
 
     Returns
     -------
@@ -140,7 +142,7 @@ def load(name: str, *, fetch: bool = False) -> Dataset:
     """
     entry = _entry(name)
     if fetch and not present(name):
-        download.fetch(entry.url, root() / entry.folder, record=root() / "checksums.json")
+        download.fetch(url or entry.url, root() / entry.folder, record=root() / "checksums.json")
     mark = _mark(name)
     if mark is None:
         raise InputError(

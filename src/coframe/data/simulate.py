@@ -403,12 +403,13 @@ def _with_noise_and_outliers(
 
 
 def _outliers(
-    cloud: Float[Array, "N D"], count: int, rng: np.random.Generator
+    cloud: Float[Array, "N D"],
+    count: int,
+    rng: np.random.Generator,
+    radius: float = OUTLIER_RADIUS,
 ) -> Float[Array, "S D"]:
     D = cloud.shape[1]
     centres = rng.choice(cloud, OUTLIER_CENTRES, replace=False)
     in_ball = _directions(count, D, rng) * rng.random((count, 1)) ** (1 / D)
-    found: Float[Array, "S D"] = (
-        rng.choice(centres, count) + OUTLIER_RADIUS * diameter(cloud) * in_ball
-    )
+    found: Float[Array, "S D"] = rng.choice(centres, count) + radius * diameter(cloud) * in_ball
     return found

@@ -40,13 +40,15 @@ def table(
     rows: int | None = None,
     start: int = 0,
     line: int = 1,
+    slow_tokens: int = SLOW,
 ) -> tuple[Float[Array, "N C"], int]:
     """The rows of numbers from byte `start` on, at most `rows` of them, and the position behind the
     last.
 
     Fields are apart by white space, commas or semicolons; an empty field is NaN; blank lines and
     those that start with #, % or // are skipped. Every other line has `columns` numbers, else a
-    ValueError names it; `line` is the first line's number.
+    ValueError names it; `line` is the first line's number. `slow_tokens`:
+    numbers that are kept for Python at a time.
     """
     letters: UInt8[Array, " B"] = np.frombuffer(text, np.uint8)
     ends = (
@@ -59,7 +61,7 @@ def table(
     # A field takes at least one byte.
     possible = min(ends, (len(letters) - start + 1) // columns + 1)
     values = np.empty((possible if rows is None else min(rows, possible), columns))
-    slow = np.empty((max(SLOW, columns), 3), np.int64)
+    slow = np.empty((max(slow_tokens, columns), 3), np.int64)
     done, position = 0, start
     while True:
         count, position, delayed, found = _read(

@@ -48,13 +48,15 @@ def read_scan(path: str | os.PathLike[str]) -> Scan:
     return joined(scans)
 
 
-def blocks(path: str | os.PathLike[str], rows: int | None = None) -> Iterator[Scan]:
-    """The table in pieces of some megabytes, or of `rows` rows at most."""
+def blocks(
+    path: str | os.PathLike[str], rows: int | None = None, *, piece_size: int = PIECE
+) -> Iterator[Scan]:
+    """The table in pieces of so many bytes, or of `rows` rows at most."""
     path = Path(path)
     with path.open("rb") as file:
         names: Sequence[str] | None = None
         decimal, line, columns = ".", 1, 0
-        for piece in _pieces(file):
+        for piece in _pieces(file, piece_size):
             start = 0
             if not columns:
                 start, names, fields, decimal = _head(piece)
@@ -127,17 +129,17 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
             file.writelines(separator.join(row) + "\n" for row in zip(*texts, strict=True))
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The file in pieces that end where a line ends."""
     left = b""
-    while more := file.read(PIECE):
+    while more := file.read(size):
         cut = max(more.rfind(b"\n"), more.rfind(b"\r")) + 1
         if cut:
             yield left + more[:cut]
             left = more[cut:]
         else:
             left += more
-        if len(left) > PIECE + LONGEST_LINE:
+        if len(left) > size + LONGEST_LINE:
             raise ValueError("it has no lines")
     if left:
         yield left
