@@ -10,8 +10,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 import coframe
-from coframe import geometry
-from coframe.baselines import METHODS
+from coframe import baselines, geometry
 from coframe.paper import initial
 from experiments.trials import Trial, trial
 
@@ -126,7 +125,7 @@ def baseline(name: str, iterations: int = ITERATIONS) -> Method:
     def run(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:
         began, ended = time.perf_counter(), []
         watch = lambda step: ended.append(time.perf_counter())  # noqa: E731
-        result = METHODS[name](clouds, start, iterations=iterations, on_iteration=watch)
+        result = baselines.run(name, clouds, start, iterations=iterations, on_iteration=watch)
         return Trial.of(result, (ended or [time.perf_counter()])[-1] - began)
 
     return run

@@ -17,10 +17,7 @@ def model(name: str, size: str) -> np.ndarray:
     """The vertices (N, 3) of a whole model."""
     if size == "toy":
         return simulate.shape(4000, np.random.default_rng(MODELS.index(name))).points
-    load = {"bunny": datasets.bunny_model, "lucy": datasets.lucy, "armadillo": datasets.armadillo}[
-        name
-    ]
-    return load().clouds()[0]
+    return datasets.load({"bunny": "bunny model"}.get(name, name)).clouds()[0]
 
 
 @cache
@@ -36,10 +33,7 @@ def scans(name: str, size: str) -> tuple[list[np.ndarray], np.ndarray]:
             rng=np.random.default_rng(0),
         )
         return found.clouds, found.poses
-    load = {"bunny": datasets.bunny, "dragon": datasets.dragon, "happy buddha": datasets.buddha}[
-        name
-    ]
-    data = load()
+    data = datasets.load(name)
     clouds, poses = data.clouds(), data.poses
     assert poses is not None
     unit = max(simulate.diameter(cloud) for cloud in clouds)

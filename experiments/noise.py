@@ -41,7 +41,9 @@ def measure(run: Run) -> Found:
     """The four views of each level, and the authors' four."""
     count = TOY_COUNT if run.toy else PAPER_COUNT
     rows = (
-        {} if run.toy else {AUTHORS: [thickness(cloud) for cloud in datasets.cut_views().clouds()]}
+        {}
+        if run.toy
+        else {AUTHORS: [thickness(cloud) for cloud in datasets.load("cut views").clouds()]}
     )
     for noise_db in LEVELS_DB:
         rng = np.random.default_rng(run.seeds[0])

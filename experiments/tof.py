@@ -44,7 +44,7 @@ def views(size: str) -> list[np.ndarray]:
         return simulate.scene(
             4, 600, degrees=30.0, outliers=0.05, rng=np.random.default_rng(0)
         ).clouds
-    clouds = [cloud[np.isfinite(cloud).all(1)] for cloud in datasets.tof().clouds()]
+    clouds = [cloud[np.isfinite(cloud).all(1)] for cloud in datasets.load("tof").clouds()]
     unit = max(simulate.diameter(cloud) for cloud in clouds)
     return [cloud / unit for cloud in clouds]
 

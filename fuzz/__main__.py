@@ -18,12 +18,14 @@ from fuzz import counts, worker
 from fuzz.counts import ROOT, Tally
 
 FINDINGS = ROOT / "fuzz" / "findings"
-DEATHS = 20  # of a target's process, after which it is given up
+# [limit] Deaths of a target's process after which the target is given up.
+DEATHS = 20
 
 
 def fuzzed(name: str, runs: int, seed: int, seconds: float, engine: str) -> Tally:
     """One target: so many cases, or so many seconds, whichever ends first. A process that dies is
-    replaced. What was tried is recorded, also of a run that is interrupted."""
+    replaced. What was tried is recorded, also of a run that is interrupted.
+    """
     tally, start = Tally(), time.monotonic()
     try:
         while (

@@ -2,7 +2,7 @@
 """How a good file becomes a bad one: bits, numbers, lines, pieces; and, where a format has
 checksums, with good ones.
 
-A wrong checksum is found at the first door, and nothing behind that door would ever be tried.
+A wrong checksum is found first, and then nothing that comes after the check would be tried.
 """
 
 import io
@@ -94,7 +94,8 @@ TOKENS = (
 )
 TOKENS += (b"\xef\xbb\xbf", b"nan", b"inf", b"null", b"true", b"-", b"e", b"\x80", "é".encode())
 NUMBER = re.compile(rb"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
-LARGEST = 1 << 16  # bytes of a case
+# [limit, bytes] Size of a case.
+LARGEST = 1 << 16
 
 Draw = random.Random
 Change = Callable[[bytes, Draw, Sequence[bytes]], bytes]
@@ -220,8 +221,9 @@ def _lines(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:
 
 
 CHANGES: tuple[Change, ...] = (
-    _bit, _bit, _byte, _integer, _integer, _real, _text_number, _text_number, _cut, _without, _again, _token, _spliced, _lines,
-)  # fmt: skip
+    *(_bit, _bit, _byte, _integer, _integer, _real, _text_number, _text_number),
+    *(_cut, _without, _again, _token, _spliced, _lines),
+)
 
 
 def _in_archive(data: bytes, draw: Draw, others: Sequence[bytes]) -> bytes:

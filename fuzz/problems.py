@@ -103,9 +103,9 @@ def shape(b: Bytes, N: int, D: int) -> np.ndarray:
             return flat * ([1, 1, 0] if D == 3 else [1, 0])
         case 2:  # a line
             return rng.uniform(size=(N, 1)) * np.ones(D)
-        case 3:  # one place
+        case 3:  # one point, many times
             return np.full((N, D), 0.1)
-        case 4:  # few places
+        case 4:  # few distinct points
             return rng.integers(0, 2, (N, D)).astype(float)
         case 5:  # a grid
             return rng.integers(0, 5, (N, D)).astype(float)

@@ -23,9 +23,13 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-HANG = 10.0  # s of processor time, so that a busy machine makes no findings;
-ASLEEP = 60.0  # s of any time
-MEMORY = 1 << 30  # bytes that a case may ask for beyond what is there; files are smaller than 64 KB
+# [limit, s] Processor time of a case, so that a busy machine makes no findings.
+HANG = 10.0
+# [limit, s] Time of a case by the clock.
+ASLEEP = 60.0
+# [limit, bytes] Memory that a case may ask for beyond what the process has; files are smaller than
+# 64 KB.
+MEMORY = 1 << 30
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 
 
@@ -36,10 +40,10 @@ class Cases:
         from fuzz.targets import TARGETS
 
         self.target, self.folder = TARGETS[name], folder
-        self.place = folder / "input"
-        self.place.mkdir(parents=True, exist_ok=True)
-        self.target.prepare(self.place)
-        self.path = self.place / self.target.name
+        self.input = folder / "input"
+        self.input.mkdir(parents=True, exist_ok=True)
+        self.target.prepare(self.input)
+        self.path = self.input / self.target.name
         (folder / "count").write_bytes(b"\0" * 16)
         with (folder / "count").open("r+b") as file:
             self.count = mmap.mmap(file.fileno(), 16)
@@ -119,7 +123,7 @@ def keep(path: Path, folder: Path, kind: str, text: str) -> Path:
 
 
 def _greedy(error: BaseException | None) -> bool:
-    """Whether memory ran out on the way to this error: a small file asked for more than a gigabyte."""
+    """Whether memory ran out before this error: a small file asked for more than a gigabyte."""
     while error is not None:
         if (
             isinstance(error, MemoryError)
@@ -212,6 +216,7 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
         "ply",
         "poses",
         "npy",
+        "kitti",
         "scan",
         "text",
         "npz",

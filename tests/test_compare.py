@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Methods side by side: the same start, the same judge, and whatever one dies of, the others go on."""
+"""Methods side by side: the same start, the same judge, and when one fails, the others go on."""
 
 import json
 import subprocess
@@ -98,11 +98,45 @@ def test_a_cloud_of_something_else_is_left_out() -> None:
         ({"gate": -1.0}, "gate: expected a length above 0, found -1.0"),
         ({"points": 3}, "points: expected at least 4 a cloud, found 3"),
         ({"truth": geometry.identity(2, 3)}, "truth: expected shape"),
+        ({"options": {"threads": 1}}, "options: expected coframe.Options, found dict"),
     ],
 )
 def test_bad_input_is_refused(scene: simulate.SimulatedScene, options: dict, message: str) -> None:
     with unchecked(), pytest.raises(coframe.InputError, match=message):
         coframe.compare(scene.clouds, geometry.identity(3, 3), **options)
+
+
+ONE_THREAD = """
+import threading
+import numpy as np
+import coframe
+from coframe import geometry
+from coframe.data import simulate
+scene = simulate.scene(3, 300, degrees=50.0, rng=np.random.default_rng(1))
+found = coframe.compare(
+    scene.clouds, geometry.identity(3, 3), points=200,
+    methods=["jrmpc-b", "icp", "cpd", "gmmreg"], options=coframe.Options(components=20, threads=1),
+)
+print([row.failure for row in found.rows if row.failure])
+print([thread.name for thread in threading.enumerate() if thread.name.startswith("coframe")])
+"""
+
+
+def test_one_thread_is_one_thread() -> None:
+    """In a process of its own: threads of a sweep live as long as the process."""
+    command = [sys.executable, "-c", ONE_THREAD]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n[]\n"
+
+
+def test_files_are_opened(scene: simulate.SimulatedScene, tmp_path: Path) -> None:
+    for j, cloud in enumerate(scene.clouds):
+        ply.write(tmp_path / f"scan{j}.ply", cloud)
+    pattern = str(tmp_path / "scan*.ply")
+    found = coframe.compare([pattern], scene.poses, methods=["icp"], points=100)
+    assert found.names == ("scan0", "scan1", "scan2")
+    assert found.rows[1].failure is None
+    assert baselines.run("icp", pattern, scene.poses, iterations=1).names == found.names
 
 
 def test_the_command_writes_a_table_and_a_page(

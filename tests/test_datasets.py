@@ -13,7 +13,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -80,7 +80,7 @@ def site():
 
 
 def get(site, folder, name="file.bin"):
-    return download.downloaded(
+    return download.download_file(
         f"{site.url}/{name}", folder, record=folder / "checksums.json"
     ).read_bytes()
 
@@ -219,7 +219,7 @@ def test_bad_archives_are_refused_and_nothing_leaves_the_folder(tmp_path, name, 
     folder.mkdir(parents=True)
     archive.write_bytes(body)
     with pytest.raises(InputError, match=f"{name}: {message}"):
-        download.unpacked(archive, folder)
+        download.unpack(archive, folder)
     assert sorted(path.name for path in tmp_path.rglob("*.txt")) == []
 
 
@@ -241,22 +241,19 @@ def scanned(tmp_path):
 def test_a_set_is_fetched_unpacked_and_read(site, tmp_path, monkeypatch):
     members, truth = scanned(tmp_path)
     site.files["/dragon/dragon_stand.tar.gz"] = tarred(members)
-    entry = datasets.CATALOGUE["dragon"]
-    monkeypatch.setitem(
-        datasets.CATALOGUE, "dragon", replace(entry, url=f"{site.url}/dragon/dragon_stand.tar.gz")
-    )
+    url = f"{site.url}/dragon/dragon_stand.tar.gz"
     monkeypatch.setenv("COFRAME_DATA", str(tmp_path / "data"))
     with pytest.raises(
         InputError,
         match=r"dragon: expected stanford/dragon_stand/dragonStandRight\.conf in .*, found none",
     ):
-        datasets.dragon()
-    found = datasets.dragon(fetch=True)
+        datasets.load("dragon")
+    found = datasets.load("dragon", fetch=True, url=url)
     assert found.names == ("dragonStandRight_0", "dragonStandRight_24")
     assert [cloud.shape for cloud in found.clouds()] == [(50, 3), (50, 3)]
     np.testing.assert_allclose(found.poses, truth, atol=1e-6)
     assert not list((tmp_path / "data").rglob("*.gz"))
-    datasets.dragon(fetch=True)
+    datasets.load("dragon", fetch=True, url=url)
     assert len(site.asked) == 1
 
 
@@ -286,7 +283,7 @@ def test_published_poses_bring_the_scans_together(data, monkeypatch):
     from scipy.spatial import cKDTree
 
     monkeypatch.setenv("COFRAME_DATA", str(data("stanford").parent))
-    bunny = datasets.bunny()
+    bunny = datasets.load("bunny")
     clouds = bunny.clouds()[:2]
 
     def gap(T):

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from coframe.em.growth import implied
 from scenes import random_poses
 
 import coframe
 from coframe import InputError, Options, geometry
 from coframe.data import simulate
-from coframe.em.growth import implied
 from coframe.evaluate import metrics
 from coframe.io import ply
 from coframe.result.groups import side_by_side

@@ -99,7 +99,7 @@ def test_half_a_turn_of_a_thin_body(
     its edge says otherwise.
     """
     monkeypatch.setenv("COFRAME_DATA", str(data("stanford").parent))
-    dragon = datasets.dragon()
+    dragon = datasets.load("dragon")
     truth = dragon.poses[:7]
     clouds, start = begun(dragon.clouds()[:7], truth, 0.004, seed=0)
     with unchecked():

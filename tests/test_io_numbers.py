@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coframe.io import table as numbers
 from coframe.io.table import table
 
 digits = st.text("0123456789", min_size=1, max_size=25)
@@ -95,10 +94,9 @@ def test_what_is_no_number_is_named(text: bytes, words: str) -> None:
         table(text, 2)
 
 
-def test_many_slow_numbers_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbers, "SLOW", 8)
+def test_many_slow_numbers_are_read_in_turns() -> None:
     tokens = [f"{x:.30f}" for x in np.random.default_rng(0).normal(size=300)]
-    found, _ = table(" ".join(tokens).encode().replace(b" ", b"\n"), 1)
+    found, _ = table(" ".join(tokens).encode().replace(b" ", b"\n"), 1, slow_tokens=8)
     np.testing.assert_array_equal(found[:, 0], [float(token) for token in tokens])
     assert table(b"1\n2\n3\n", 1, rows=2)[0].tolist() == [[1], [2]]
 

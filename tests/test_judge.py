@@ -96,7 +96,7 @@ def test_files_are_read_and_bad_poses_refused(
 def test_a_baseline_has_a_report_and_a_folder(
     scene: simulate.SimulatedScene, tmp_path: Path
 ) -> None:
-    result = baselines.METHODS["trimmed icp"](scene.clouds, geometry.identity(4, 3), iterations=3)
+    result = baselines.run("trimmed icp", scene.clouds, geometry.identity(4, 3), iterations=3)
     assert np.isnan([step.log_likelihood for step in result.history]).all()
     page = report.html(result)
     assert "largest step" in page

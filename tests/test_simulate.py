@@ -323,7 +323,7 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     turn = 2 * np.pi / 5 * np.arange(5)
     # balls around its corners are apart
     pentagon = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)[:, :dimension]
-    strays = simulate._strays(pentagon, 10_000, generator())
+    strays = simulate._outliers(pentagon, 10_000, generator())
     reach, corner = cKDTree(pentagon).query(strays)
     radius = simulate.OUTLIER_RADIUS * diameter(pentagon)
     assert np.bincount(corner, minlength=5) == pytest.approx(2000, rel=0.1)
@@ -331,13 +331,11 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     assert (reach < radius / 2).mean() == pytest.approx(1 / 2**dimension, rel=0.1)
 
 
-def test_outliers_gather_around_no_more_than_five_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate, "OUTLIER_RADIUS", 0.0)
-    gathered = spoilt("3", noise_db=None, outliers=0.3)
-    for cloud, label in zip(gathered.clouds, gathered.outliers, strict=True):
-        centres = np.unique(cloud[label], axis=0)
+def test_outliers_gather_around_no_more_than_five_points() -> None:
+    for cloud in spoilt("3", noise_db=None, outliers=0.0).clouds:
+        centres = np.unique(simulate._outliers(cloud, 300, generator(), radius=0.0), axis=0)
         assert len(centres) == 5
-        assert distance(centres, cloud[~label]).max() == 0
+        assert distance(centres, cloud).max() == 0
 
 
 # Given surfaces and models

@@ -6,9 +6,10 @@ rows.
 """
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from scipy.spatial.transform import Rotation
 
+from coframe.errors import LARGEST_NUMBER
 from coframe.types import Array
 
 
@@ -118,6 +119,23 @@ def random_rotation(
         return exp_rotation(np.radians(rng.uniform(-degrees, degrees, 1)))
     axis = rng.normal(size=3)
     return exp_rotation(axis / np.linalg.norm(axis) * np.radians(rng.uniform(0, degrees)))
+
+
+def is_rigid(pose: Shaped[Array, "..."], tolerance: float = 1e-3) -> bool:
+    """Whether a matrix is a rotation and a translation; its rotation may be off by the tolerance.
+
+    False for NaN, for numbers so large that their squares overflow, and for other shapes.
+    """
+    if pose.shape not in ((3, 3), (4, 4)) or not (np.abs(pose) <= LARGEST_NUMBER).all():
+        return False
+    D = len(pose) - 1
+    R = pose[:D, :D]
+    near = bool(
+        (np.abs(R) < 2).all()
+        and np.abs(R @ R.T - np.eye(D)).max() <= tolerance
+        and np.linalg.det(R) > 0
+    )
+    return near and bool(np.array_equal(pose[D], np.eye(D + 1)[D]))
 
 
 def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:

@@ -1,34 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The methods that the paper compares with, on the same clouds from the same starts and judged in
-the same way.
+the same way; see docs/baselines.md.
 
-Each is a function of clouds and start poses that returns a `Registration`; see docs/baselines.md.
+>>> result = coframe.baselines.run("trimmed icp", clouds, start_poses)
 """
 
-from coframe.baselines import averaged_icp, averaging, cpd, gmmreg, icp, overlap, simultaneous
-from coframe.baselines.run import Method
+from coframe.baselines.methods import METHODS, Baseline, run
 
-METHODS: dict[str, Method] = {
-    "icp": icp.icp,
-    "icp sequential": icp.sequential_icp,
-    "trimmed icp": icp.trimmed_icp,
-    "cpd": cpd.cpd,
-    "gmmreg": gmmreg.gmmreg,
-    "simreg": simultaneous.simreg,
-    "mv-icp": simultaneous.mv_icp,
-    "maicp": averaged_icp.maicp,
-    "matricp": averaged_icp.matricp,
-    "pose graph": averaged_icp.pose_graph,
-}
-
-__all__ = [
-    "METHODS",
-    "Method",
-    "averaged_icp",
-    "averaging",
-    "cpd",
-    "gmmreg",
-    "icp",
-    "overlap",
-    "simultaneous",
-]
+__all__ = ["METHODS", "Baseline", "run"]

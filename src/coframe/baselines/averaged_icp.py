@@ -5,124 +5,108 @@ MAICP (Govindu and Pooja 2014) averages after every ICP iteration, MATrICP (Li e
 with trimmed ICP; plain pose-graph averaging lets every pair run to its end and averages once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.baselines import icp, overlap, run
-from coframe.baselines.averaging import averaged
-from coframe.baselines.icp import ITERATIONS, Choice
+from coframe.baselines import icp, iterate, overlap
+from coframe.baselines.icp import Choice
+from coframe.baselines.iterate import Clouds
 from coframe.baselines.overlap import Pairs
-from coframe.baselines.run import OnIteration
-from coframe.em import loop
-from coframe.result.registration import Registration
 from coframe.types import Array
+
+# [guard] Sweeps of the averaging at most; a few do when the motions nearly agree.
+SWEEPS = 50
+# [guard] Share of the radius: poses that move less in a sweep are averaged.
+TOLERANCE = 1e-12
 
 
 def maicp(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    pairs: Pairs | None = None,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
+    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
+) -> Iterator[Float[Array, "M D1 D1"]]:
     """Motion-averaged ICP: one ICP iteration for every pair, then the average, again and again.
 
-    Matches with points at which a cloud ends, and far ones, do not count. pairs: of clouds (a, b);
-    default: those that overlap at the start.
+    Matches with points at which a cloud ends, and far ones, do not count.
     """
-    solve = partial(_alternating, pairs=pairs, choices=_inside)
-    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    choices: list[Choice] = [partial(_inside, overlap.boundary(cloud)) for cloud in clouds]
+    return _alternating(clouds, poses, pairs, choices)
 
 
 def matricp(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    pairs: Pairs | None = None,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """Motion-averaged trimmed ICP: as `maicp`, but the best matches of every pair count, and no
-    more is known of them.
-    """
-    solve = partial(_alternating, pairs=pairs, choices=_trimmed)
-    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
+) -> Iterator[Float[Array, "M D1 D1"]]:
+    """Motion-averaged trimmed ICP: one trimmed ICP iteration for every pair, then the average."""
+    return _alternating(clouds, poses, pairs, [icp.trimmed] * len(clouds))
 
 
 def pose_graph(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    pairs: Pairs | None = None,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """Pairwise trimmed ICP, run to its end for every pair; the poses average its motions. pairs: as
-    in `maicp`.
-    """
-    return run.run(
-        partial(_one_by_one, pairs=pairs),
-        clouds,
-        poses,
-        iterations=iterations,
-        on_iteration=on_iteration,
-    )
-
-
-def _inside(clouds: Sequence[Float[Array, "_ D"]]) -> list[Choice]:
-    """For each target, that matches with its boundary do not count, nor those that are far beside
-    the others.
-    """
-
-    def inside(
-        edge: Bool[Array, " K"], distance: Float[Array, " N"], nearest: Int[Array, " N"]
-    ) -> Bool[Array, " N"]:
-        return icp.close(distance, nearest) & ~edge[nearest]
-
-    return [partial(inside, overlap.boundary(cloud)) for cloud in clouds]
-
-
-def _trimmed(clouds: Sequence[Float[Array, "_ D"]]) -> list[Choice]:
-    return [icp.trimmed] * len(clouds)
-
-
-def _alternating(
-    clouds: Sequence[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    pairs: Pairs | None,
-    choices: Callable[[Sequence[Float[Array, "_ D"]]], list[Choice]],
+    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
 ) -> Iterator[Float[Array, "M D1 D1"]]:
-    """One ICP step for each pair from where the poses put it, then the poses from all motions."""
-    edges = overlap.as_pairs(pairs, clouds, poses)
-    trees, choose = [cKDTree(cloud) for cloud in clouds], choices(clouds)
-    while True:
-        steps = [
-            icp.step(clouds[a], trees[b], geometry.inverse(poses[b]) @ poses[a], choose[b])
-            for a, b in edges
-        ]
-        motions, matches = zip(*steps, strict=True)
-        poses = averaged(poses, edges, np.array(motions), np.array(matches, float))
-        yield poses
-
-
-def _one_by_one(
-    clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None
-) -> Iterator[Float[Array, "M D1 D1"]]:
-    """Every pair by itself; the poses that follow from the motions so far."""
+    """Trimmed ICP, run to its end for every pair; the poses average its motions so far."""
     edges = overlap.as_pairs(pairs, clouds, poses)
     starts = np.array([geometry.inverse(poses[b]) @ poses[a] for a, b in edges])
     each = [
         icp.pairwise(clouds[a], clouds[b], T, choose=icp.trimmed)
         for (a, b), T in zip(edges, starts, strict=True)
     ]
-    for motions in run.in_step(each, starts):
-        poses = averaged(poses, edges, motions, np.ones(len(edges)))
+    for motions in iterate.in_step(each, starts):
+        poses = average_motions(poses, edges, motions, np.ones(len(edges)))
         yield poses
+
+
+def _inside(
+    edge: Bool[Array, " K"], distance: Float[Array, " N"], nearest: Int[Array, " N"]
+) -> Bool[Array, " N"]:
+    """Close matches with points of the target that are not on its boundary."""
+    return icp.close(distance, nearest) & ~edge[nearest]
+
+
+def _alternating(
+    clouds: Clouds, poses: Float[Array, "M D1 D1"], pairs: Pairs | None, choices: Sequence[Choice]
+) -> Iterator[Float[Array, "M D1 D1"]]:
+    """One ICP step for each pair from the current poses, then the poses from all motions.
+
+    choices: which matches with each target count.
+    """
+    edges = overlap.as_pairs(pairs, clouds, poses)
+    trees = [cKDTree(cloud) for cloud in clouds]
+    while True:
+        steps = [
+            icp.step(clouds[a], trees[b], geometry.inverse(poses[b]) @ poses[a], choices[b])
+            for a, b in edges
+        ]
+        motions, matches = zip(*steps, strict=True)
+        poses = average_motions(poses, edges, np.array(motions), np.array(matches, float))
+        yield poses
+
+
+def average_motions(
+    poses: Float[Array, "M D1 D1"],
+    pairs: Pairs,
+    motions: Float[Array, "E D1 D1"],
+    weights: Float[Array, " E"],
+) -> Float[Array, "M D1 D1"]:
+    """The poses that minimise sum w |log(pose_b motion pose_a^-1)|^2 over all pairs, from a start,
+    in its gauge (Govindu 2004).
+
+    The motion of the pair (a, b) carries cloud a into the frame of cloud b. Each sweep takes the
+    discrepancies to the Lie algebra, where they are linear, solves there and moves all poses.
+    """
+    M = len(poses)
+    a, b = np.array(pairs).T
+    incidence = np.zeros((len(a), M))
+    incidence[np.arange(len(a)), a] = 1
+    incidence[np.arange(len(a)), b] = -1
+    solve = np.linalg.pinv(np.sqrt(weights)[:, None] * incidence) * np.sqrt(weights)
+    for _ in range(SWEEPS):
+        discrepancy = geometry.log(poses[b] @ motions @ geometry.inverse(poses[a]))
+        new = geometry.exp(solve @ discrepancy) @ poses
+        done = iterate.largest_move(poses, new) < TOLERANCE
+        poses = new
+        if done:
+            break
+    return poses

@@ -16,13 +16,13 @@ from jaxtyping import Float
 
 from coframe import paper
 from coframe.api.register import register
-from coframe.baselines import METHODS
+from coframe.baselines.methods import METHODS, load, run
 from coframe.compute.places import Local
-from coframe.errors import InputError
+from coframe.errors import InputError, one_line
 from coframe.evaluate import metrics
 from coframe.evaluate.metrics import Surface
 from coframe.geometry import extent
-from coframe.input.checks import as_clouds, as_poses
+from coframe.input.checks import as_poses
 from coframe.input.normalise import Summary
 from coframe.input.options import Options
 from coframe.input.source import InMemory
@@ -32,9 +32,18 @@ from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.types import Array
 
+# [format] Written into comparison.json.
 FORMAT = "coframe-comparison/1"
 OURS, PAPER, START = "coframe", "jrmpc-b", "start"
-JUDGED = 100_000  # points of a cloud that make its surface
+# [size] Points of a cloud that make its surface, on which results are judged.
+SURFACE_POINTS = 100_000
+# [0.1, unknown] Points of a cloud that a method sees.
+POINTS = 3000
+# [0.1, unknown] Share of the largest extent: standard deviation of the components that the paper's
+# method starts with.
+START_DEVIATION = 0.05
+# [paper: epsilon^2] Share of the squared extent that the paper's method adds to every variance.
+EPSILON = 1e-6
 DEFAULTS = Options()
 
 Contestant = Callable[[Sequence[Float[Array, "_ D"]], Float[Array, "M D1 D1"]], Registration]
@@ -42,35 +51,68 @@ Contestant = Callable[[Sequence[Float[Array, "_ D"]], Float[Array, "M D1 D1"]], 
 
 @dataclass(frozen=True)
 class Row:
-    """One method's figures; all but the first two are None where the method failed, the errors also
-    without a truth.
+    """The figures of one method in a `Comparison`.
+
+    Attributes
+    ----------
+    method : str
+    seconds : float
+        Wall clock.
+    residual : float or None
+        Median distance of points to the surface of the other clouds [user units].
+    overlap : float or None
+        Share of points with another cloud within the gate.
+    rotation, worst_rotation : float or None
+        Mean and largest error of the rotations [degrees], relative to the first cloud; None without
+        a truth.
+    translation : float or None
+        Mean error of the translations [user units]; None without a truth.
+    iterations : int or None
+    failure : str or None
+        The message with which the method failed; then the figures above are None.
+    poses : array (M, D+1, D+1) or None
     """
 
     method: str
-    seconds: float  # wall clock
-    # median distance of points to the surface of the other clouds [user units]
+    seconds: float
     residual: float | None = None
-    overlap: float | None = None  # share of points with another cloud within the gate
-    # mean error of the rotations [degrees], relative to the first cloud
+    overlap: float | None = None
     rotation: float | None = None
-    worst_rotation: float | None = None  # largest
-    translation: float | None = None  # mean error of the translations [user units]
+    worst_rotation: float | None = None
+    translation: float | None = None
     iterations: int | None = None
-    failure: str | None = None  # what the method said when it gave up
+    failure: str | None = None
     poses: Float[Array, "M D1 D1"] | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found. The first row is the start itself."""
+    """What `compare` found.
 
-    names: tuple[str, ...]  # of the clouds
+    Attributes
+    ----------
+    names : tuple of str
+        Of the clouds that were compared on.
+    rows : tuple of Row
+        The start itself, then each method.
+    start : str
+        Where the start comes from: "given", "identity" or "matched".
+    points : int
+        Points of each cloud that the methods saw, at most.
+    gate : float
+        Of residual and overlap [user units].
+    seed : int
+    left_out : tuple of str
+        Clouds that could not be matched with the others.
+    """
+
+    names: tuple[str, ...]
     rows: tuple[Row, ...]
-    start: str  # where it came from: "given", "identity" or "matched"
-    points: int  # of each cloud that the methods saw, at most
-    gate: float  # of residual and overlap [user units]
+    start: str
+    points: int
+    gate: float
     seed: int
-    left_out: tuple[str, ...] = ()  # clouds that could not be matched with the others
+    left_out: tuple[str, ...] = ()
 
     @property
     def judged_by_truth(self) -> bool:
@@ -78,7 +120,7 @@ class Comparison:
         return any(row.rotation is not None for row in self.rows)
 
     def content(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
+        """All of it as plain values, for JSON."""
         rows = [
             asdict(row) | {"poses": None if row.poses is None else row.poses.tolist()}
             for row in self.rows
@@ -91,7 +133,7 @@ class Comparison:
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as JSON."""
+        """Write it as JSON, and return the path."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary:
@@ -102,7 +144,22 @@ class Comparison:
 
 
 def contestants(options: Options = DEFAULTS) -> dict[str, Contestant]:
-    """All methods by name: `register`, the paper's batch algorithm, and the baselines."""
+    """All methods by name: `register`, the paper's batch algorithm, and the baselines.
+
+    Parameters
+    ----------
+    options : Options, optional
+        Of `register`; its seed and its threads also of the others.
+
+    Returns
+    -------
+    dict of str to callable
+        Functions of clouds and start poses that return a `Registration`.
+
+    Examples
+    --------
+    >>> contestants()["matricp"](clouds, start_poses).poses
+    """
 
     def ours(clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]) -> Registration:
         return register(clouds, start, options=options)
@@ -115,10 +172,16 @@ def contestants(options: Options = DEFAULTS) -> dict[str, Contestant]:
         )
         size = max(map(extent, clouds))
         return paper.batch(
-            clouds, drawn, poses=start, variances=(0.05 * size) ** 2, epsilon=1e-6 * size**2
+            clouds,
+            drawn,
+            poses=start,
+            variances=(START_DEVIATION * size) ** 2,
+            epsilon=EPSILON * size**2,
+            threads=options.threads,
         )
 
-    return {OURS: ours, PAPER: papers, **METHODS}
+    others = {name: partial(run, name, threads=options.threads) for name in METHODS}
+    return {OURS: ours, PAPER: papers, **others}
 
 
 def compare(
@@ -127,7 +190,7 @@ def compare(
     *,
     truth: Float[Array, "M D1 D1"] | None = None,
     methods: Iterable[str] | Mapping[str, Contestant] | None = None,
-    points: int = 3000,
+    points: int = POINTS,
     gate: float | None = None,
     options: Options = DEFAULTS,
     names: Sequence[str] | None = None,
@@ -135,41 +198,73 @@ def compare(
 ) -> Comparison:
     """Run every method on the clouds from one start, and judge the results alike.
 
-    clouds: M arrays (N_j, D). poses: the start (M, D+1, D+1); default: found as `register` finds
-    it, since the other methods need one; clouds that cannot be matched with most others are left
-    out. truth: the true poses, if known. methods: names (see `contestants`), or functions of clouds
-    and start by name; default: all. points: of each cloud that a method sees, at most; results are
-    judged on more. gate: what is farther apart is not the same surface [user units]; default: see
-    `metrics.default_gate`. on_method: called with a name, the methods done so far and the number of
-    all.
+    Parameters
+    ----------
+    clouds : sequence of arrays (N_j, D), or of file paths
+        As for `register`.
+    poses : array (M, D+1, D+1), optional
+        The start. By default it is found as `register` finds it, since the other methods need one;
+        clouds that cannot be matched with most others are left out.
+    truth : array (M, D+1, D+1), optional
+        The true poses; with them, the errors of each method are known.
+    methods : names, or mapping of names to functions of clouds and start, optional
+        All of `contestants` by default.
+    points : int, optional
+        Points of each cloud that a method sees, at most. Results are judged on more.
+    gate : float, optional
+        Distance beyond which two points are not of the same surface [user units]; see
+        `metrics.default_gate`.
+    options : Options, optional
+        Of `register`; its seed and its threads also of the others.
+    names : sequence of str, optional
+        Of the clouds; those of the files by default.
+    on_method : callable, optional
+        Called before each method with its name, the number of methods done and the number of all.
 
+    Returns
+    -------
+    Comparison
+        With a row for the start and one for each method. A method that fails has a row that says
+        why, and the others go on.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used, or no clouds can be matched where no start is given.
+
+    Examples
+    --------
     >>> comparison = coframe.compare(clouds, truth=truth)
     >>> [(row.method, row.residual, row.rotation) for row in comparison.rows]
     """
-    clouds = as_clouds(clouds, names=names)
+    if not isinstance(options, Options):
+        raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
+    clouds, names = load(clouds, names)
     M, D = len(clouds), clouds[0].shape[1]
     names = tuple(f"cloud {j}" for j in range(M)) if names is None else tuple(names)
     truth = None if truth is None else as_poses(truth, M, D, name="truth")
     if points <= D:
-        raise InputError(f"points: expected at least {D + 1} a cloud, found {points}")
+        raise InputError(f"points: expected at least {D + 1} a cloud, found {points}; give more")
     if gate is not None and not 0 < gate < np.inf:
-        raise InputError(f"gate: expected a length above 0, found {gate!r}")
+        raise InputError(
+            f"gate: expected a length above 0, found {gate!r}; leave it out to have it chosen"
+        )
     chosen = methods if isinstance(methods, Mapping) else _chosen(methods, options)
-    begun = time.perf_counter()
+    began = time.perf_counter()
     start, kept, source = _start(clouds, poses, options)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - began
     left_out = tuple(names[j] for j in range(M) if j not in kept)
-    clouds, truth = [clouds[j] for j in kept], None if truth is None else truth[kept]
+    clouds = [clouds[j] for j in kept]
+    truth = None if truth is None else truth[kept]
 
     rng = np.random.default_rng(options.seed)
     seen = [cloud[_some(len(cloud), points, rng)] for cloud in clouds]
-    surfaces = [Surface.of(cloud[_some(len(cloud), JUDGED, rng)]) for cloud in clouds]
+    surfaces = [Surface.of(cloud[_some(len(cloud), SURFACE_POINTS, rng)]) for cloud in clouds]
     gate = metrics.default_gate(surfaces, max(map(extent, clouds))) if gate is None else gate
-    judge = partial(_judged, surfaces, gate, truth)
-    rows = [judge(Row(START, seconds, poses=start))]
+    rows = [_with_figures(Row(START, seconds, poses=start), surfaces, gate, truth)]
     for done, (name, method) in enumerate(chosen.items()):
         on_method(name, done, len(chosen))
-        rows.append(judge(_run(name, method, seen, start)))
+        rows.append(_with_figures(_row(name, method, seen, start), surfaces, gate, truth))
     on_method("", len(chosen), len(chosen))
     return Comparison(
         tuple(names[j] for j in kept), tuple(rows), source, points, gate, options.seed, left_out
@@ -188,15 +283,15 @@ def _chosen(methods: Iterable[str] | None, options: Options) -> dict[str, Contes
 def _start(
     clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"] | None, options: Options
 ) -> tuple[Float[Array, "m D1 D1"], list[int], str]:
-    """Start poses, of which clouds, and where they come from."""
+    """Start poses, the clouds that have one, and where the start comes from."""
     if poses is not None:
         return (
             as_poses(poses, len(clouds), clouds[0].shape[1]),
             list(range(len(clouds))),
             search.GIVEN,
         )
-    place = Local(list(map(InMemory, clouds)), options.threads)
-    found = search.find_start(place, place.map(Summary.of), rng=np.random.default_rng(options.seed))
+    local = Local(list(map(InMemory, clouds)), options.threads)
+    found = search.find_start(local, local.map(Summary.of), rng=np.random.default_rng(options.seed))
     kept = sorted(found.groups[0])
     if len(kept) < 2:
         raise InputError(
@@ -214,34 +309,32 @@ def _some(available: int, count: int, rng: np.random.Generator) -> Array:
     )
 
 
-def _run(
+def _row(
     name: str,
     method: Contestant,
     clouds: Sequence[Float[Array, "_ D"]],
     start: Float[Array, "M D1 D1"],
 ) -> Row:
-    begun = time.perf_counter()
+    began = time.perf_counter()
     try:
         result = method(clouds, start)
-    except Exception as error:  # whatever a method dies of, the others go on
-        said = " ".join(str(error).split()) or type(error).__name__
-        return Row(name, time.perf_counter() - begun, failure=said)
-    return Row(name, time.perf_counter() - begun, iterations=result.iterations, poses=result.poses)
+    except Exception as error:  # whatever a method fails with, the others go on
+        return Row(name, time.perf_counter() - began, failure=one_line(error))
+    return Row(name, time.perf_counter() - began, iterations=result.iterations, poses=result.poses)
 
 
-def _judged(
-    surfaces: Sequence[Surface], gate: float, truth: Float[Array, "M D1 D1"] | None, row: Row
+def _with_figures(
+    row: Row, surfaces: Sequence[Surface], gate: float, truth: Float[Array, "M D1 D1"] | None
 ) -> Row:
-    if row.poses is None:
+    poses = row.poses
+    if poses is None:
         return row
-    poses, found = row.poses, metrics.agreement(surfaces, row.poses, gate)
+    found = metrics.agreement(surfaces, poses, gate)
     row = replace(row, residual=found.residual, overlap=found.overlap)
     if truth is None:
         return row
-    angles, shifts = (
-        metrics.rotation_errors(poses, truth)[1:],
-        metrics.translation_errors(poses, truth)[1:],
-    )
+    angles = metrics.rotation_errors(poses, truth)[1:]
+    shifts = metrics.translation_errors(poses, truth)[1:]
     return replace(
         row,
         rotation=float(angles.mean()),

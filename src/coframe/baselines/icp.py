@@ -3,86 +3,57 @@
 Krsek 2005).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.baselines import run
-from coframe.baselines.run import OnIteration
-from coframe.em import loop
+from coframe.baselines.iterate import Clouds, one_after_another, one_versus_all
 from coframe.errors import InputError
-from coframe.result.registration import Registration
 from coframe.types import Array
 
-ITERATIONS = 100  # as many as the paper gives every method
-LEAST_OVERLAP = 0.4  # that trimming may find by itself (Chetverikov et al.)
-EXPONENT = 3  # 1 + lambda: how dear a smaller overlap is (lambda = 2, ibid.)
-# times the lower quartile of the distances: where two surfaces are the same, nine of ten matches
-# are closer
+# [paper: Chetverikov et al.] Share of matches that trimming may find by itself, at least.
+LEAST_OVERLAP = 0.4
+# [paper: Chetverikov et al., lambda = 2] 1 + lambda: how dear a smaller overlap is.
+EXPONENT = 3
+# [0.1, unknown] Times the lower quartile of the distances: farther matches do not count. Where two
+# surfaces are the same, nine of ten matches are closer.
 CLOSE = 4.0
 
 # Distances to the matched points and their indices -> which matches count.
 Choice = Callable[[Float[Array, " N"], Int[Array, " N"]], Bool[Array, " N"]]
 
 
-def icp(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """ICP of every cloud onto the first: each point is matched with the nearest one, wherever that
-    is.
-    """
-    return run.run(
-        partial(run.one_versus_all, pairwise),
-        clouds,
-        poses,
-        iterations=iterations,
-        on_iteration=on_iteration,
-    )
+def icp(clouds: Clouds, poses: Float[Array, "M D1 D1"]) -> Iterator[Float[Array, "M D1 D1"]]:
+    """Every cloud onto the first: each point is matched with the nearest one, wherever that is."""
+    return one_versus_all(pairwise, clouds, poses)
 
 
 def sequential_icp(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """ICP of every cloud onto the one before it; errors add up along the chain."""
-    return run.run(
-        partial(run.sequential, pairwise),
-        clouds,
-        poses,
-        iterations=iterations,
-        on_iteration=on_iteration,
-    )
+    clouds: Clouds, poses: Float[Array, "M D1 D1"]
+) -> Iterator[Float[Array, "M D1 D1"]]:
+    """Every cloud onto the one before it; errors add up along the chain."""
+    return one_after_another(pairwise, clouds, poses)
 
 
 def trimmed_icp(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    overlap: float | None = None,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """ICP of every cloud onto the first with the best matches only.
+    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, overlap: float | None = None
+) -> Iterator[Float[Array, "M D1 D1"]]:
+    """Every cloud onto the first with the best matches only.
 
     overlap: the share of matches that count, in (0, 1]; default: found anew in every iteration (see
     `best_overlap`).
     """
     if overlap is not None and not 0 < overlap <= 1:
-        raise InputError(f"overlap: expected a share above 0 and at most 1, found {overlap!r}")
-    solve = partial(run.one_versus_all, partial(pairwise, choose=partial(trimmed, overlap=overlap)))
-    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
+        raise InputError(
+            f"overlap: expected a share above 0 and at most 1, found {overlap!r}; leave it out to"
+            " have it found"
+        )
+    choose = partial(trimmed, overlap=overlap)
+    return one_versus_all(partial(pairwise, choose=choose), clouds, poses)
 
 
 def everything(distance: Float[Array, " N"], nearest: Int[Array, " N"]) -> Bool[Array, " N"]:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which clouds are matched with which, and where a cloud ends: what methods on many pairs must know
-beforehand.
-"""
+"""Which clouds overlap, and at which points a cloud ends."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -16,12 +14,16 @@ from coframe import geometry
 from coframe.errors import InputError
 from coframe.types import Array
 
-# times the distance at which half of a cloud finds its nearest other cloud: what is closer may be
-# the same surface
+# [0.1, unknown] Times the distance at which half of a cloud finds its nearest other cloud: what is
+# closer may be the same surface.
 REACH = 2.0
-LEAST_OVERLAP = 0.5  # of the points of either cloud
-NEIGHBOURS = 16  # of a point, which tell whether the cloud ends there
-# mean offset of the neighbours over their mean distance: 0.2 inside, 0.6 on a straight edge
+# [0.1, unknown] Share of the points of either cloud within reach of the other, at least, of clouds
+# that overlap.
+LEAST_OVERLAP = 0.5
+# [0.1, unknown] Neighbours of a point that show whether the cloud ends there.
+NEIGHBOURS = 16
+# [0.1, chosen between 0.2 inside and 0.6 on a straight edge] Mean offset of the neighbours over
+# their mean distance, above which a point is on the boundary.
 LOPSIDED = 0.45
 
 Pairs = Sequence[tuple[int, int]]
@@ -30,8 +32,8 @@ Pairs = Sequence[tuple[int, int]]
 def overlapping(
     clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]
 ) -> list[tuple[int, int]]:
-    """The pairs (a, b), a < b, of clouds that overlap as they lie, and as many more as it takes to
-    connect them all.
+    """The pairs (a, b), a < b, of clouds that overlap under these poses, and as many more as it
+    takes to connect them all.
     """
     M = len(clouds)
     trees = [cKDTree(cloud) for cloud in clouds]
@@ -42,7 +44,7 @@ def overlapping(
     reach = REACH * float(np.median(half))
     share = np.array([[(distances[a][b] <= reach).mean() for b in range(M)] for a in range(M)])
     share = np.minimum(share, share.T)
-    # 0 would mean: no edge
+    # An entry of 0 would mean: no edge.
     tree = minimum_spanning_tree(np.where(np.eye(M) > 0, 0.0, 1.5 - share)).toarray() > 0
     return [
         (a, b)
@@ -62,19 +64,22 @@ def as_pairs(
     """Pairs as given, checked; those that overlap where none are given."""
     if value is None:
         return overlapping(clouds, poses)
-    M, pairs = len(clouds), [tuple(pair) for pair in value]
+    M = len(clouds)
+    pairs = [tuple(pair) for pair in value]
     for pair in pairs:
         indices = len(pair) == 2 and all(isinstance(j, Integral) and 0 <= int(j) < M for j in pair)
         if not indices or pair[0] == pair[1]:
             raise InputError(
-                f"pairs: expected two different clouds of 0 to {M - 1}, found {pair!r}"
+                f"pairs: expected two different clouds of 0 to {M - 1}, found {pair!r};"
+                " leave pairs out to have them found"
             )
     linked = np.eye(M)
     for a, b in pairs:
         linked[a, b] = 1
     if connected_components(linked, directed=False)[0] > 1:
         raise InputError(
-            f"pairs: expected pairs that connect all {M} clouds, found some clouds apart"
+            f"pairs: expected pairs that connect all {M} clouds, found some clouds without a"
+            " connection to the others; add pairs, or leave them out"
         )
     return [(int(a), int(b)) for a, b in pairs]
 

@@ -6,72 +6,40 @@ overlap. As in the paper, MV-ICP keeps the matches of its start (the original), 
 them anew in every iteration.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from jaxtyping import Float
 from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.baselines import icp, overlap, run
-from coframe.baselines.icp import ITERATIONS
+from coframe.baselines import icp, overlap
+from coframe.baselines.iterate import Clouds
 from coframe.baselines.overlap import Pairs
-from coframe.baselines.run import OnIteration
-from coframe.em import loop
-from coframe.result.registration import Registration
 from coframe.types import Array
 
-Clouds = Sequence[Float[Array, "_ D"]]
-# a, b, points of a, the points of b they match
+# [paper] Iterations of the pairwise ICP that SimReg begins with.
+PAIRWISE_ITERATIONS = 100
+
+# a, b, points of a, the points of b they match.
 Matches = list[tuple[int, int, Float[Array, "_ D"], Float[Array, "_ D"]]]
 
 
 def simreg(
-    clouds: Iterable[Any],
+    clouds: Clouds,
     poses: Float[Array, "M D1 D1"],
     *,
-    iterations: int = ITERATIONS,
     pairs: Pairs | None = None,
-    pairwise_iterations: int = ITERATIONS,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """All clouds at once, matches updated in every iteration, from where ICP onto the first cloud
-    ends, as in the paper.
+    pairwise_iterations: int = PAIRWISE_ITERATIONS,
+) -> Iterator[Float[Array, "M D1 D1"]]:
+    """All clouds at once, matches updated in every iteration, from the poses at which ICP onto the
+    first cloud ends, as in the paper.
 
-    pairs: of clouds (a, b) that are matched; default: those that overlap at the start.
     pairwise_iterations: of that ICP.
     """
-    solve = partial(_updated, pairs=pairs, before=pairwise_iterations)
-    return run.run(solve, clouds, poses, iterations=iterations, on_iteration=on_iteration)
-
-
-def mv_icp(
-    clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
-    *,
-    iterations: int = ITERATIONS,
-    pairs: Pairs | None = None,
-    on_iteration: OnIteration = loop.carry_on,
-) -> Registration:
-    """All clouds at once with the matches of the start, which stay. pairs: as in `simreg`."""
-    return run.run(
-        partial(_fixed, pairs=pairs),
-        clouds,
-        poses,
-        iterations=iterations,
-        on_iteration=on_iteration,
-    )
-
-
-def _updated(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None, before: int
-) -> Iterator[Float[Array, "M D1 D1"]]:
     edges = overlap.as_pairs(pairs, clouds, poses)
-    for _, found in zip(
-        range(before), run.one_versus_all(icp.pairwise, clouds, poses), strict=False
-    ):
+    for found in islice(icp.icp(clouds, poses), pairwise_iterations):
         poses = found
     trees = [cKDTree(cloud) for cloud in clouds]
     while True:
@@ -79,10 +47,12 @@ def _updated(
         yield poses
 
 
-def _fixed(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None
+def mv_icp(
+    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
 ) -> Iterator[Float[Array, "M D1 D1"]]:
-    edges, trees = overlap.as_pairs(pairs, clouds, poses), [cKDTree(cloud) for cloud in clouds]
+    """All clouds at once with the matches of the start, which stay."""
+    edges = overlap.as_pairs(pairs, clouds, poses)
+    trees = [cKDTree(cloud) for cloud in clouds]
     quadratic = form(matched(clouds, trees, poses, edges), len(clouds))
     while True:
         poses = improved(poses, quadratic)
@@ -111,13 +81,12 @@ def form(matches: Matches, count: int) -> tuple[Float[Array, "MD MD"], Float[Arr
     R_b q - t_b is linear in both.
     """
     D = matches[0][2].shape[1]
-    S, B, L = (
-        np.zeros((count * D, count * D)),
-        np.zeros((count * D, count)),
-        np.zeros((count, count)),
-    )
+    S = np.zeros((count * D, count * D))
+    B = np.zeros((count * D, count))
+    L = np.zeros((count, count))
     for a, b, p, q in matches:
-        s, blocks = np.concatenate([p, -q], 1), np.r_[a * D : a * D + D, b * D : b * D + D]
+        s = np.concatenate([p, -q], 1)
+        blocks = np.r_[a * D : a * D + D, b * D : b * D + D]
         S[np.ix_(blocks, blocks)] += s.T @ s
         B[blocks, a] += s.sum(0)
         B[blocks, b] -= s.sum(0)

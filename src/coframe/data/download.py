@@ -16,43 +16,47 @@ from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coframe.errors import InputError, optional
+from coframe.errors import InputError, one_line, optional
 from coframe.io.files import atomic
 
+# [limit] Connections that are tried.
 TRIES = 3
-TIMEOUT = 30.0  # s without a byte
-BLOCK = 1 << 14  # bytes; what has come of a block is lost with the connection
+# [limit, s] Time without a byte after which a connection is given up.
+TIMEOUT = 30.0
+# [size, bytes] What has come of a block is lost with the connection.
+BLOCK = 1 << 14
 
 
-def fetched(url: str, folder: Path, *, record: Path) -> Path:
+def fetch(url: str, folder: Path, *, record: Path) -> Path:
     """Download a file, check it, unpack it into the folder, and return the folder.
 
     `record` is the JSON of checksums.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record.parent.mkdir(parents=True, exist_ok=True)
-    archive = downloaded(url, folder, record=record)
+    archive = download_file(url, folder, record=record)
     try:
-        unpacked(archive, folder)
+        unpack(archive, folder)
     finally:
         archive.unlink()
     return folder
 
 
-def downloaded(url: str, folder: Path, *, record: Path) -> Path:
+def download_file(url: str, folder: Path, *, record: Path) -> Path:
     """The file of a URL in the folder, whole and as it was the first time."""
     pooch = optional("pooch", "datasets", "datasets")
-    # it tells the user to note down the checksum, which we do
+    # Pooch would ask the user to note down the checksum, which is done below.
     pooch.get_logger().setLevel("WARNING")
     name = PurePosixPath(url).name
     known = json.loads(record.read_text()) if record.exists() else {}
     try:
-        path = Path(pooch.retrieve(url, known.get(url), name, folder, downloader=_resumed))
+        path = Path(pooch.retrieve(url, known.get(url), name, folder, downloader=_download))
     except ValueError as error:
         if "hash" not in str(error):
             raise
         raise InputError(
-            f"{url}: expected the file whose {known[url]} was recorded, found another"
+            f"{url}: expected the file whose {known[url]} was recorded, found another; if the"
+            f" publisher has changed it, remove its line from {record}"
         ) from None
     if url not in known:
         known[url] = f"sha256:{pooch.file_hash(str(path))}"
@@ -61,7 +65,7 @@ def downloaded(url: str, folder: Path, *, record: Path) -> Path:
     return path
 
 
-def _resumed(url: str, output: str, _: Any) -> None:
+def _download(url: str, output: str, _: Any) -> None:
     """Pooch's downloader.
 
     What has come of a file is kept beside it, and asked for no second time, even by a later run.
@@ -71,26 +75,26 @@ def _resumed(url: str, output: str, _: Any) -> None:
     tag = part.with_suffix(".tag")  # which version of the file the part belongs to
     for attempt in range(1, TRIES + 1):
         try:
-            _continued(requests, url, part, tag)
+            _receive(requests, url, part, tag)
             break
         except requests.HTTPError as error:
             status = error.response.status_code
             raise InputError(
-                f"{url}: expected a file, found HTTP status {status} {HTTPStatus(status).phrase}"
+                f"{url}: expected a file, found HTTP status {status} {HTTPStatus(status).phrase};"
+                " try again later, or get it from the publisher's page"
             ) from None
         except (requests.RequestException, EOFError) as error:
             if attempt == TRIES:
                 have = part.stat().st_size if part.exists() else 0
-                reason = " ".join(str(error).split())[:200]
                 raise InputError(
-                    f"{url}: expected the whole file, found an end after {have} bytes ({reason});"
-                    " the part is kept, try again"
+                    f"{url}: expected the whole file, found an end after {have} bytes"
+                    f" ({one_line(error)}); the part is kept, try again"
                 ) from None
     tag.unlink(missing_ok=True)
     os.replace(part, output)
 
 
-def _continued(requests: Any, url: str, part: Path, tag: Path) -> None:
+def _receive(requests: Any, url: str, part: Path, tag: Path) -> None:
     """One connection: what is missing of the part, or all of the file where the server has another
     version by now.
     """
@@ -117,7 +121,7 @@ def _continued(requests: Any, url: str, part: Path, tag: Path) -> None:
             raise EOFError(f"{whole} bytes were announced")
 
 
-def unpacked(archive: Path, folder: Path) -> None:
+def unpack(archive: Path, folder: Path) -> None:
     """Unpack a tar, zip or gzip file.
 
     A member that would leave the folder, or that is a link or device, is refused by name.
@@ -150,7 +154,8 @@ def unpacked(archive: Path, folder: Path) -> None:
             shutil.copy(archive, folder)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile) as error:
         raise InputError(
-            f"{archive.name}: expected an archive, found a damaged one ({error})"
+            f"{archive.name}: expected an archive, found a damaged one ({one_line(error)}); try"
+            " again"
         ) from None
 
 

@@ -18,9 +18,11 @@ from scipy.spatial.distance import cdist
 from coframe.geometry import exp_rotation, inverse, pose, random_rotation, transform
 from coframe.types import Array
 
-# The shape: a ball with bumps and dents. Each row is a direction (x, y, z), a height in log radius,
-# and a sharpness.
+# The body is a ball with bumps and dents.
+# [chosen so that the longest side of the body is 1] Radius of the ball.
 RADIUS = 0.242
+# [chosen by hand, so that no view looks like another] A bump a row: its direction (x, y, z), its
+# height in log radius, its sharpness.
 FEATURES = np.array(
     [
         [0.55, -0.25, 0.80, 0.35, 2.0],  # belly and back
@@ -43,23 +45,34 @@ FEATURES = np.array(
     ]
 )
 
-# Nowhere is the shape more than this many times larger than the patch of the ball below it.
+# [derived: bounds the area of the body over that of the ball, everywhere] Rejection sampling.
 LARGEST_STRETCH = 16
-
-# Outliers lie around five points of a cloud, within this share of its extent: about what the
-# authors' own views show.
+# [size] Directions drawn at a time.
+DIRECTIONS = 8192
+# [paper: about what the authors' own views show] Points of a cloud around which its outliers lie.
 OUTLIER_CENTRES = 5
+# [paper: about what the authors' own views show] Share of the diameter within which they lie.
 OUTLIER_RADIUS = 0.25
-
-# A surface seen face-on leaves six points in a pixel of the scanner, and one looks through one
-# pixel in exp(6) = 400.
+# [chosen: the scanner looks through one pixel in exp(6) = 400] Points in a pixel of a surface seen
+# face-on.
 POINTS_PER_PIXEL = 6
+# [chosen: most of the body is hidden in any view] Points on the body for each that a view keeps,
+# and points on it at least.
+POINTS_ON_BODY = 8
+LEAST_ON_BODY = 15_000
+# [chosen] Sizes of simulated clouds over their mean, least and most.
+SIZES = (0.75, 1.25)
 
 
 @dataclass(frozen=True)
 class SampledSurface:
-    """Points spread evenly over a surface (in the plane: a curve), with unit normals that point out
-    of the body.
+    """Points spread evenly over a surface (in the plane: a curve).
+
+    Attributes
+    ----------
+    points : array (N, D)
+    normals : array (N, D)
+        Unit vectors that point out of the body.
     """
 
     points: Float[Array, "N D"]
@@ -68,31 +81,62 @@ class SampledSurface:
 
 @dataclass(frozen=True)
 class SimulatedScene:
-    """Clouds in their own frames and all that a registration should find out about them."""
+    """Clouds in their own frames, and all that a registration should find out about them.
+
+    Attributes
+    ----------
+    clouds : list of arrays (N_j, D)
+    poses : array (M, D+1, D+1)
+        Carry each cloud into the common frame.
+    outliers : list of bool arrays (N_j,)
+        Which points of each cloud lie on no surface.
+    noise_variances : array (M,)
+        Per coordinate.
+    """
 
     clouds: list[Float[Array, "_ D"]]
-    poses: Float[Array, "M D1 D1"]  # carry each cloud into the common frame
-    outliers: list[Bool[Array, " _"]]  # which points of each cloud lie on no surface
-    noise_variances: Float[Array, " M"]  # per coordinate
+    poses: Float[Array, "M D1 D1"]
+    outliers: list[Bool[Array, " _"]]
+    noise_variances: Float[Array, " M"]
 
 
 def diameter(points: Float[Array, "N D"]) -> float:
-    """The largest distance between two points, one of them on a side of the bounding box: the
-    diameter, or close to it.
+    """The largest distance between two points, one of them on a side of the bounding box.
+
+    Parameters
+    ----------
+    points : array (N, D)
+
+    Returns
+    -------
+    float
+        The diameter, or close to it.
     """
     return float(cdist(points[[*points.argmin(0), *points.argmax(0)]], points).max())
 
 
 def shape(count: int, rng: np.random.Generator, dimension: int = 3) -> SampledSurface:
-    """`count` points, uniform in area, on a closed bumpy surface whose longest side is 1; in the
-    plane, on its section z = 0.
+    """Draw points, uniform in area, on a closed bumpy surface whose longest side is 1.
 
+    Parameters
+    ----------
+    count : int
+    rng : numpy.random.Generator
+    dimension : int, optional
+        3, or 2 for the section z = 0.
+
+    Returns
+    -------
+    SampledSurface
+
+    Examples
+    --------
     >>> shape(1000, np.random.default_rng(0)).points.shape
     (1000, 3)
     """
-    parts = [_accepted(8192, rng, dimension)]
+    parts = [_accepted(DIRECTIONS, rng, dimension)]
     while sum(len(part.points) for part in parts) < count:
-        parts.append(_accepted(8192, rng, dimension))
+        parts.append(_accepted(DIRECTIONS, rng, dimension))
     points = np.concatenate([part.points for part in parts])
     normals = np.concatenate([part.normals for part in parts])
     return SampledSurface(points[:count], normals[:count])
@@ -119,10 +163,24 @@ def surface_of_mesh(
     count: int,
     rng: np.random.Generator,
 ) -> SampledSurface:
-    """`count` points, uniform in area, on a triangle mesh whose faces run counter-clockwise when
-    seen from outside.
+    """Draw points, uniform in area, on a triangle mesh.
 
-    >>> surface_of_mesh(np.eye(3), np.array([[0, 1, 2]]), 5, np.random.default_rng(0)).normals[0].round(3)
+    Parameters
+    ----------
+    vertices : array (V, 3)
+    faces : int array (F, 3)
+        Counter-clockwise when seen from outside.
+    count : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    SampledSurface
+
+    Examples
+    --------
+    >>> faces = np.array([[0, 1, 2]])
+    >>> surface_of_mesh(np.eye(3), faces, 5, np.random.default_rng(0)).normals[0].round(3)
     array([0.577, 0.577, 0.577])
     """
     a, b, c = vertices[faces].swapaxes(0, 1)
@@ -137,12 +195,25 @@ def surface_of_mesh(
 def scan(
     surface: SampledSurface, direction: Float[Array, " D"], *, grazing: float = 80.0
 ) -> Bool[Array, " N"]:
-    """Which points a scanner far away in `direction` sees: not turned away by more than `grazing`
-    degrees, and not hidden.
+    """Which points of a surface a scanner far away sees.
 
     A point is hidden when the front point of its pixel stands more than a pixel above its tangent
     plane.
 
+    Parameters
+    ----------
+    surface : SampledSurface
+    direction : array (D,)
+        From the surface to the scanner.
+    grazing : float, optional
+        Points turned away by more are not seen [degrees].
+
+    Returns
+    -------
+    bool array (N,)
+
+    Examples
+    --------
     >>> body = shape(20_000, np.random.default_rng(0))
     >>> cloud = body.points[scan(body, np.array([0.0, 0.0, 1.0]))]
     """
@@ -174,20 +245,46 @@ def scene(
     surface: SampledSurface | None = None,
     rng: np.random.Generator,
 ) -> SimulatedScene:
-    """Scans of `shape`, or of a given surface, from places around it. The body's frame is the
-    common frame.
+    """Simulate scans from positions around `shape` or a given surface, in whose frame the true
+    poses are.
 
-    views: number of clouds. The scanner starts on the z axis and goes about the y axis; in the
-    plane it starts on the y axis. points: mean number of clean points in a cloud; each has between
-    3/4 and 5/4 of it, and no two share a point. degrees: angle between the first view and the last,
-    the others evenly between; four views all around need 270. noise_db: signal-to-noise ratio; the
-    noise has the cloud's mean coordinate variance / 10^(noise_db / 10). None: no noise. outliers:
-    how many outliers are added at the end of each cloud, around five of its points, as a share of
-    the clean points. motion_degrees, motion_shift: a cloud's own frame is turned about the body by
-    up to this angle, and moved along each axis
-        by up to this share of the body's extent.
-    dimension: 2 or 3; a given surface has its own.
+    Parameters
+    ----------
+    views : int, optional
+        Number of clouds. The scanner starts on the z axis and goes about the y axis; in the plane
+        it starts on the y axis.
+    points : int, optional
+        Mean number of clean points in a cloud; each has between 3/4 and 5/4 of it, and no two share
+        a point.
+    degrees : float, optional
+        Angle between the first view and the last, the others evenly between; four views all around
+        need 270.
+    noise_db : float, optional
+        Signal-to-noise ratio: the noise has the cloud's mean coordinate variance /
+        10^(noise_db / 10). None: no noise.
+    outliers : float, optional
+        Outliers at the end of each cloud, around five of its points, as a share of its clean
+        points.
+    motion_degrees : float, optional
+        Angle at most by which a cloud's own frame is turned about the body.
+    motion_shift : float, optional
+        Share of the body's diameter by which it is moved along each axis, at most.
+    dimension : int, optional
+        2 or 3; a given surface has its own.
+    surface : SampledSurface, optional
+    rng : numpy.random.Generator
 
+    Returns
+    -------
+    SimulatedScene
+
+    Raises
+    ------
+    ValueError
+        If a view sees fewer points than it needs.
+
+    Examples
+    --------
     >>> scene(views=3, points=100, rng=np.random.default_rng(0)).poses.shape
     (3, 4, 4)
     """
@@ -195,17 +292,20 @@ def scene(
     clean, poses = [], []
     for j, angle in enumerate(np.linspace(0, degrees, views)):
         if surface is None:
-            body, free = shape(max(8 * points, 15_000), rng, dimension), np.True_
+            body, free = (
+                shape(max(POINTS_ON_BODY * points, LEAST_ON_BODY), rng, dimension),
+                np.True_,
+            )
         else:
             body, free = surface, owner == j
         seen = free & scan(body, _turn(angle, body.points.shape[1])[:, -1])
         poses.append(_motion(body.points, motion_degrees, motion_shift, rng))
         clean.append(
             transform(
-                inverse(poses[-1]), _some(body.points[seen], points * rng.uniform(0.75, 1.25), rng)
+                inverse(poses[-1]), _some(body.points[seen], points * rng.uniform(*SIZES), rng)
             )
         )
-    return _spoilt(clean, np.array(poses), noise_db, outliers, rng)
+    return _with_noise_and_outliers(clean, np.array(poses), noise_db, outliers, rng)
 
 
 def paper_views(
@@ -217,21 +317,41 @@ def paper_views(
     outliers: float = 0.3,
     rng: np.random.Generator,
 ) -> SimulatedScene:
-    """The paper's simulated views of a model, by default those of its Table 1. `noise_db` and
-    `outliers` are as in `scene`.
+    """Simulate the paper's views of a model, by default those of its Table 1.
 
-    The model is centred and scaled to an extent of 1. Each view turns it by its angle in the xz
-    plane, loses the points with negative z, and keeps a random number of the others within `count`.
-    The poses turn the views back.
+    The model is centred and scaled to a diameter of 1. Each view turns it by its angle in the xz
+    plane, loses the points with negative z, and keeps a random number of the others. The poses turn
+    the views back.
 
-    >>> len(paper_views(shape(5000, np.random.default_rng(0)).points, rng=np.random.default_rng(0)).clouds)
+    Parameters
+    ----------
+    points : array (N, 3)
+        Of the model.
+    degrees : sequence of float, optional
+        The angle of each view.
+    count : (int, int), optional
+        Points of a view, least and most.
+    noise_db : float, optional
+        As in `scene`.
+    outliers : float, optional
+        As in `scene`.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    SimulatedScene
+
+    Examples
+    --------
+    >>> model = shape(5000, np.random.default_rng(0)).points
+    >>> len(paper_views(model, rng=np.random.default_rng(0)).clouds)
     4
     """
     model = (points - points.mean(0)) / diameter(points)
     turns = pose(np.array([_turn(angle, 3) for angle in degrees]), np.zeros((len(degrees), 3)))
     turned = [transform(turn, model) for turn in turns]
     clean = [_some(x[x[:, 2] >= 0], rng.uniform(*count), rng) for x in turned]
-    return _spoilt(clean, inverse(turns), noise_db, outliers, rng)
+    return _with_noise_and_outliers(clean, inverse(turns), noise_db, outliers, rng)
 
 
 def _directions(count: int, dimension: int, rng: np.random.Generator) -> Float[Array, "N D"]:
@@ -262,7 +382,7 @@ def _some(
     return rng.choice(points, round(count), replace=False)
 
 
-def _spoilt(
+def _with_noise_and_outliers(
     clean: list[Float[Array, "_ D"]],
     poses: Float[Array, "M D1 D1"],
     noise_db: float | None,
@@ -273,7 +393,7 @@ def _spoilt(
         [0.0 if noise_db is None else x.var(0).mean() / 10 ** (noise_db / 10) for x in clean]
     )
     noisy = [x + rng.normal(0, np.sqrt(v), x.shape) for x, v in zip(clean, variances, strict=True)]
-    strays = [_strays(x, round(outliers * len(x)), rng) for x in clean]
+    strays = [_outliers(x, round(outliers * len(x)), rng) for x in clean]
     labels = [
         np.repeat([False, True], [len(x), len(s)]) for x, s in zip(clean, strays, strict=True)
     ]
@@ -282,13 +402,14 @@ def _spoilt(
     )
 
 
-def _strays(
-    cloud: Float[Array, "N D"], count: int, rng: np.random.Generator
+def _outliers(
+    cloud: Float[Array, "N D"],
+    count: int,
+    rng: np.random.Generator,
+    radius: float = OUTLIER_RADIUS,
 ) -> Float[Array, "S D"]:
     D = cloud.shape[1]
     centres = rng.choice(cloud, OUTLIER_CENTRES, replace=False)
     in_ball = _directions(count, D, rng) * rng.random((count, 1)) ** (1 / D)
-    strays: Float[Array, "S D"] = (
-        rng.choice(centres, count) + OUTLIER_RADIUS * diameter(cloud) * in_ball
-    )
-    return strays
+    found: Float[Array, "S D"] = rng.choice(centres, count) + radius * diameter(cloud) * in_ball
+    return found

@@ -17,27 +17,15 @@ from pathlib import Path, PurePath
 
 from jaxtyping import Float
 
-from coframe.errors import InputError
-from coframe.io import e57, images, las, mesh, npy, pcd, ply, text
+from coframe.errors import InputError, one_line
+from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
 from coframe.io.scan import Scan, in_space
 from coframe.types import Array
 
 TEXT = (".txt", ".csv", ".asc")
-SCANS = (
-    ".ply",
-    ".pcd",
-    ".las",
-    ".laz",
-    ".e57",
-    ".pts",
-    ".xyz",
-    ".xyzn",
-    ".xyzrgb",
-    ".npy",
-    ".npz",
-    ".bin",
-)
+ARRAYS = (".npy", ".npz", ".bin")
+SCANS = (".ply", ".pcd", ".las", ".laz", ".e57", ".pts", ".xyz", ".xyzn", ".xyzrgb", *ARRAYS)
 MESHES = (".obj", ".stl", ".off")
 IMAGES = (".png",)
 FORMATS = (*SCANS, *MESHES, *TEXT, *IMAGES)
@@ -70,12 +58,47 @@ BAD_ARCHIVE = (struct.error, zipfile.BadZipFile, zlib.error)
 
 
 def read(path: str | os.PathLike[str]) -> Float[Array, "N D"]:
-    """The coordinates of a cloud, of a file with several scans those of the first."""
+    """Read the coordinates of a cloud; of a file with several scans, those of the first.
+
+    Parameters
+    ----------
+    path : path
+        A file in any of `FORMATS`.
+
+    Returns
+    -------
+    array (N, D)
+        In the unit of the file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> points = coframe.io.clouds.read("scan.ply")
+    """
     return read_scan(path).points
 
 
 def read_scan(path: str | os.PathLike[str]) -> Scan:
-    """A cloud with all that its file says of the points; of a file with several scans, the first."""
+    """Read a cloud with all that its file says of the points; of several scans, the first.
+
+    Parameters
+    ----------
+    path : path
+        A file in any of `FORMATS`.
+
+    Returns
+    -------
+    Scan
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
     return read_all(path)[0]
 
 
@@ -86,10 +109,27 @@ def read_all(
     intrinsics: Intrinsics | None = None,
     seed: int = 0,
 ) -> list[Scan]:
-    """Every scan of a file. Most formats hold one; E57, NPZ and PTS may hold many.
+    """Read every scan of a file. Most formats hold one; E57, NPZ and PTS may hold many.
 
-    samples: draw so many points from the surface of a mesh, instead of its vertices. intrinsics: of
-    a depth image's camera.
+    Parameters
+    ----------
+    path : path
+        A file in any of `FORMATS`.
+    samples : int, optional
+        Points to draw from the surface of a mesh; its vertices by default.
+    intrinsics : Intrinsics, optional
+        Of a depth image's camera; from the intrinsics.json beside it by default.
+    seed : int, optional
+        Of the drawing.
+
+    Returns
+    -------
+    list of Scan
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
     """
     path, kind = _checked(path)
     with _reading(path, kind):
@@ -97,7 +137,7 @@ def read_all(
             case "e57":
                 return e57.read_scans(path)
             case "npz":
-                return npy.read_npz(path)
+                return npy.read_archive(path)
             case "pts":
                 return text.read_pts(path)
             case "png":
@@ -109,10 +149,21 @@ def read_all(
 
 
 def blocks(path: str | os.PathLike[str], rows: int = ply.ROWS) -> Iterator[Scan]:
-    """A file in pieces of at most so many points, for clouds larger than memory.
+    """Read a file block by block, for clouds larger than memory.
 
-    PLY, binary PCD, text, NPY, LAS, LAZ, E57 and KITTI files are read piece by piece; others at
+    PLY, binary PCD, text, NPY, LAS, LAZ, E57 and KITTI files are read block by block; others at
     once, and then cut.
+
+    Parameters
+    ----------
+    path : path
+        A file in any of `FORMATS`.
+    rows : int, optional
+        Points of a block, at most.
+
+    Yields
+    ------
+    Scan
     """
     path, kind = _checked(path)
     with _reading(path, kind):
@@ -124,7 +175,23 @@ def blocks(path: str | os.PathLike[str], rows: int = ply.ROWS) -> Iterator[Scan]
 
 
 def write(path: str | os.PathLike[str], scan: Scan) -> None:
-    """A scan as a file, the format by its suffix."""
+    """Write a scan, in the format of the suffix.
+
+    Parameters
+    ----------
+    path : path
+        With a suffix of `WRITTEN`.
+    scan : Scan
+
+    Raises
+    ------
+    InputError
+        If the suffix is another.
+
+    Examples
+    --------
+    >>> coframe.io.clouds.write("scan.las", coframe.io.clouds.read_scan("scan.ply"))
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in WRITTEN:
         raise InputError(
@@ -142,11 +209,17 @@ def move(
     target: str | os.PathLike[str],
     poses: Sequence[Float[Array, "D1 D1"]],
 ) -> None:
-    """A copy of a cloud file in its own format, moved into the common frame; one pose per scan of
-    it.
+    """Copy a cloud file in its own format, moved into the common frame.
 
-    The scans of an E57 file keep their coordinates and get the poses. A format that we do not write
-    becomes PLY: give `target` the suffix that `moved_suffix` says.
+    The scans of an E57 file keep their coordinates and get the poses. A format that is not written
+    becomes PLY.
+
+    Parameters
+    ----------
+    source, target : path
+        The target has the suffix that `moved_suffix` returns.
+    poses : sequence of arrays (D+1, D+1)
+        One for each scan of the file.
     """
     file, kind = _checked(source)
     pose = in_space(poses[0])
@@ -168,16 +241,33 @@ def move(
 
 
 def moved_suffix(source: str | os.PathLike[str]) -> str:
-    """The suffix of a moved copy: the file's own, or .ply for formats that we only read."""
+    """The suffix of a moved copy: the file's own, or .ply for formats that are not written."""
     suffix = Path(source).suffix.lower()
     return suffix if suffix in (*WRITTEN, *MESHES) else ".ply"
 
 
 def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Files, folders and patterns (`scans/*.ply`) as files, without repeats, scan2 before scan10.
+    """List the files that files, folders and patterns name, without repeats, scan2 before scan10.
 
     Of a folder, the scans; if there are none, the meshes; then text files; then depth images. So
     notes and poses beside the scans do no harm.
+
+    Parameters
+    ----------
+    arguments : iterable of path
+
+    Returns
+    -------
+    list of Path
+
+    Raises
+    ------
+    InputError
+        If a folder has no clouds, or a pattern matches no file.
+
+    Examples
+    --------
+    >>> coframe.io.clouds.expand(["scans/*.ply"])
     """
     found: dict[Path, None] = {}
     for argument in arguments:
@@ -187,7 +277,7 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
             if not files:
                 raise InputError(
                     f"{path}: expected a folder with clouds, found none of {', '.join(FORMATS)}"
-                    " in it"
+                    " in it; name the files themselves"
                 )
         elif not path.exists() and any(letter in str(argument) for letter in "*?["):
             files = [
@@ -196,7 +286,9 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
                 if Path(match).is_file()
             ]
             if not files:
-                raise InputError(f"{argument}: expected a pattern that matches files, found none")
+                raise InputError(
+                    f"{argument}: expected a pattern that matches files, found none; check the path"
+                )
         else:
             files = [path]
         found |= dict.fromkeys(files)
@@ -210,12 +302,30 @@ def open_all(
     intrinsics: Intrinsics | None = None,
     on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
 ) -> tuple[list[Scan], list[Path]]:
-    """All scans of the files that the arguments name, and the file of each. Rays that met nothing
-    are left out.
+    """Read all scans of the files that the arguments name, without the rays that have no return.
 
-    Scans are called as their files are, without suffix; where that is not enough to tell them
-    apart, with as much of the path, and the scan's own name, as it takes. on_file: called before
-    each file with its number from 1, how many they are, its name.
+    Scans are called as their files are, without suffix; where names would repeat, with as much of
+    the path, and the scan's own name, as it takes.
+
+    Parameters
+    ----------
+    arguments : iterable of path
+        Files, folders and patterns.
+    samples, intrinsics
+        As in `read_all`.
+    on_file : callable, optional
+        Called before each file with its number from 1, the number of files, its name.
+
+    Returns
+    -------
+    scans : list of Scan
+    files : list of Path
+        The file of each scan.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or has no points.
     """
     paths = expand(arguments)
     found = []
@@ -229,13 +339,14 @@ def open_all(
     ):
         if len(rest) == 0 < len(scan):
             raise InputError(
-                f"{file}: expected points, found {len(scan)} rows of NaN and nothing else"
+                f"{file}: expected points, found {len(scan)} rows of NaN and nothing else; leave"
+                " the file out"
             )
     return [replace(scan, name=name) for scan, name in zip(measured, names, strict=True)], files
 
 
 def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[str], list[Path]]:
-    """What to call the scans of each file, given their own names, and the file of each."""
+    """The names of the scans of all files, from the names in the files, and the file of each."""
     files = [path for path, several in zip(paths, names, strict=True) for _ in several]
     own = [
         path.stem if len(several) == 1 else f"{path.stem}/{name}"
@@ -246,9 +357,7 @@ def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[
 
 
 def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
-    """Names that differ: those that do not get folders in front, then the suffix, and a number when
-    all that is alike.
-    """
+    """Names made different: with folders in front, then with the suffix, then with a number."""
     longest = max((len(path.parts) for path in files), default=0)
     tried = list(names)
     for depth in range(1, longest + 1):
@@ -280,7 +389,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def kind_of(path: Path) -> str | None:
-    """What a file is: by the mark at its beginning, else by its suffix; None when neither is known."""
+    """The format of a file by the mark at its beginning, else by its suffix; None if unknown."""
     with path.open("rb") as file:
         start = file.read(512)
     for mark, kind in MARKS.items():
@@ -301,7 +410,8 @@ def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path = Path(path)
     if not path.is_file():
         raise InputError(
-            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}"
+            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}; check"
+            " the path"
         )
     try:
         kind = kind_of(path)
@@ -311,10 +421,11 @@ def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
             f"{path}: expected a file that can be read, found one that cannot ({error.strerror})"
         ) from None
     if empty:
-        raise InputError(f"{path}: expected a cloud, found an empty file")
+        raise InputError(f"{path}: expected a cloud, found an empty file; leave it out")
     if kind is None:
         raise InputError(
-            f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'}"
+            f"{path}: expected one of {', '.join(FORMATS)}, found {path.suffix or 'no suffix'};"
+            " convert it, or give it the suffix of its format"
         )
     return path, kind
 
@@ -329,9 +440,9 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
             raise
         raise InputError(f"{path}: {error}") from None
     except (*BAD_FILE, *BAD_ARCHIVE) as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(
-            f"{path}: expected a cloud in {NAMES[kind]} format, found something else ({reason})"
+            f"{path}: expected a cloud in {NAMES[kind]} format, found something else"
+            f" ({one_line(error)})"
         ) from error
 
 
@@ -355,8 +466,8 @@ READERS: dict[str, Callable[[Path], Scan]] = {
     "pcd": pcd.read_scan,
     "text": text.read_scan,
     "las": las.read_scan,
-    "npy": npy.read_npy,
-    "bin": npy.read_kitti,
+    "npy": npy.read_scan,
+    "bin": kitti.read_scan,
 }
 STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "ply": ply.blocks,
@@ -364,16 +475,16 @@ STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "text": text.blocks,
     "las": las.blocks,
     "e57": e57.blocks,
-    "npy": npy.npy_blocks,
-    "bin": npy.kitti_blocks,
+    "npy": npy.blocks,
+    "bin": kitti.blocks,
 }
 WRITERS: dict[str, Callable[[Path, Scan], None]] = {
     "ply": ply.write_scan,
     "pcd": pcd.write_scan,
     "text": text.write_scan,
     "las": las.write_scan,
-    "npy": npy.write_npy,
-    "bin": npy.write_kitti,
+    "npy": npy.write_scan,
+    "bin": kitti.write_scan,
 }
 NAMES = {kind: kind.upper() for kind in KINDS.values()} | {
     "text": "text",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Depth images: from pixels to points, and how far to trust each."""
+"""Depth images: from pixels to points, and the noise of each."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,29 @@ from coframe.types import Array
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """A pinhole camera: the pixel (u, v) of depth d sees the point ((u - cx) d / fx, (v - cy) d /
-    fy, d).
+    """A pinhole camera: the pixel (u, v) of depth d sees ((u - cx) d / fx, (v - cy) d / fy, d).
+
+    Attributes
+    ----------
+    fx, fy : float
+        Focal lengths [pixels].
+    cx, cy : float
+        Principal point [pixels]; the centre of the first pixel is (0, 0).
+    scale : float
+        Stored values per metre, or per whatever unit the points are to have.
     """
 
-    fx: float  # focal lengths [pixels]
+    fx: float
     fy: float
-    cx: float  # principal point [pixels]; the centre of the first pixel is (0, 0)
+    cx: float
     cy: float
-    scale: float = 1000.0  # stored values per metre (or per whatever unit the points are to have)
+    scale: float = 1000.0
 
 
-# The cameras of the TUM RGB-D sequences, as their authors calibrated them, and the values they
-# advise for all three.
+# [paper: Nguyen et al. 2012] Deviation of a depth z: a + b (z - c)^2, with a [m], b [1/m], c [m].
+AXIAL_NOISE = (0.0012, 0.0019, 0.4)
+# [format] The cameras of the TUM RGB-D sequences, as their authors calibrated them, and the values
+# that they advise for all three.
 TUM_FR1 = Intrinsics(517.3, 516.5, 318.6, 255.3, 5000.0)
 TUM_FR2 = Intrinsics(520.9, 521.0, 325.1, 249.7, 5000.0)
 TUM_FR3 = Intrinsics(535.4, 539.2, 320.1, 247.6, 5000.0)
@@ -60,4 +70,4 @@ def deviation(z: Float[Array, " N"]) -> Float[Array, " N"]:
     """The standard deviation [m] of the depth z [m] of a structured-light camera: it grows with z^2
     (Nguyen et al. 2012).
     """
-    return 0.0012 + 0.0019 * (z - 0.4) ** 2
+    return AXIAL_NOISE[0] + AXIAL_NOISE[1] * (z - AXIAL_NOISE[2]) ** 2

@@ -20,9 +20,10 @@ from scipy.spatial.transform import Rotation
 from coframe import geometry
 from coframe.errors import optional
 from coframe.io.files import atomic, foreign
-from coframe.io.scan import Scan, in_space, joined
+from coframe.io.scan import Scan, in_space, joined, points_in_space
 from coframe.types import Array
 
+# [size] Points per block.
 ROWS = 1_000_000
 CARTESIAN = ("cartesianX", "cartesianY", "cartesianZ")
 SPHERICAL = ("sphericalRange", "sphericalAzimuth", "sphericalElevation")
@@ -35,11 +36,8 @@ OTHERS = {
     "returnCount": "i4",
     "timeStamp": "f8",
 }
-# 0: a good point; 1: only its direction is known; 2: nothing is
-STATES = (
-    "cartesianInvalidState",
-    "sphericalInvalidState",
-)
+# [format] 0: a good point; 1: only its direction is known; 2: nothing is.
+STATES = ("cartesianInvalidState", "sphericalInvalidState")
 KNOWN = (
     dict.fromkeys((*CARTESIAN, *SPHERICAL, *COLOURS), "f8") | OTHERS | dict.fromkeys(STATES, "i1")
 )
@@ -247,8 +245,8 @@ def _append(libe57: Any, image: Any, data3d: Any, scan: Scan) -> None:
 
 
 def _columns(scan: Scan) -> dict[str, Array]:
-    points = np.zeros((max(len(scan), 1), 3))
-    points[: len(scan), : scan.points.shape[1]] = scan.points
+    # libe57 refuses empty buffers.
+    points = points_in_space(scan.points) if len(scan) else np.zeros((1, 3))
     columns: dict[str, Array] = {
         name: np.ascontiguousarray(axis) for name, axis in zip(CARTESIAN, points.T, strict=True)
     }

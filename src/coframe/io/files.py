@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Writing so that a file is whole or absent and stays in its folder; libraries that may be absent,
-and what they throw.
+"""Writing so that a file is whole or absent and stays in its folder; what other people's parsers
+throw.
 """
 
 import errno
@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coframe.errors import InputError
+
+# [limit] Characters of a file name.
+LONGEST = 100
 
 
 @contextmanager
@@ -68,7 +71,7 @@ def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
     found = []
     for name, suffix in zip(names, suffixes, strict=True):
         text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
-        stem = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]+', "_", text).strip("._ ")[:100] or "cloud"
+        stem = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]+', "_", text).strip("._ ")[:LONGEST] or "cloud"
         if RESERVED.fullmatch(stem):
             stem = f"_{stem}"
         chosen, count = stem + suffix, 1
@@ -80,7 +83,7 @@ def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
     return found
 
 
-# names that Windows keeps for itself
+# [format] Names that Windows reserves.
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
@@ -94,7 +97,7 @@ def foreign() -> Iterator[None]:
     except InputError:
         raise
     except BaseException as error:
-        # Rust's, in LAZ files
+        # A PanicException is Rust's, in LAZ files.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ValueError(f"{type(error).__name__}: {error}") from error
         raise

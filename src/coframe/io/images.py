@@ -11,21 +11,23 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from coframe.errors import InputError, optional
+from coframe.errors import InputError, one_line, optional
 from coframe.io import depth
 from coframe.io.files import foreign
 from coframe.io.scan import Scan
 from coframe.types import Array
 
 SIDECAR = "intrinsics.json"
-LARGEST = 100_000_000  # pixels
-FARTHEST = 1e9  # pixels, and stored values per metre: no camera has more
+# [limit, pixels]
+LARGEST = 100_000_000
+# [limit, pixels, and stored values per metre] No camera has more.
+FARTHEST = 1e9
 
 
 def read_depth(path: str | os.PathLike[str]) -> Shaped[Array, "H W"]:
     """The stored values of a depth image with one channel."""
     pillow = optional("PIL.Image", "images", "depth images")
-    # an open file would make room for any length that a damaged one promises
+    # From an open file, pillow allocates any length that a damaged file promises.
     content = BytesIO(Path(path).read_bytes())
     with foreign(), warnings.catch_warnings():
         warnings.simplefilter("error")  # pillow only warns of images that unpack without bound
@@ -58,7 +60,8 @@ def find_intrinsics(path: str | os.PathLike[str]) -> depth.Intrinsics:
         if file.is_file():
             return read_intrinsics(file)
     raise InputError(
-        f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside it"
+        f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside it;"
+        " write one with fx, fy, cx, cy and scale"
     )
 
 
@@ -84,6 +87,6 @@ def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
         presets = ", ".join(depth.PRESETS)
         raise InputError(
             f"{file}: expected fx, fy, cx, cy and scale, or a preset of {presets}; found something"
-            f" else ({error})"
+            f" else ({one_line(error)})"
         ) from None
     return camera

@@ -13,38 +13,30 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.errors import optional
 from coframe.io.files import atomic, foreign
-from coframe.io.scan import Scan, joined
+from coframe.io.scan import Scan, joined, points_in_space
 from coframe.types import Array
 
+# [size] Points per block.
 ROWS = 1_000_000
-STEP = 1e-9  # of the extent: how finely coordinates are stored where the file does not say
-# points per byte that a LAZ file may promise; those that are all alike take a byte for 150
+# [size, bytes] Block of points, at most.
+LARGEST_BLOCK = 1 << 27
+# [format] Share of the extent: step of the coordinates where the file does not say it.
+STEP = 1e-9
+# [limit] Points per byte that a LAZ file may promise; those that are all alike take a byte for 150.
 COMPRESSION = 1000
-LARGEST_BLOCK = 1 << 27  # bytes
-LARGEST = 2**31 - 1  # coordinates are 32-bit integers
-# LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the first
-# point
+# [format] Coordinates are 32-bit integers.
+LARGEST = 2**31 - 1
+# [format] LAZ compressor of point formats 6 and later: chunks of layers, whose lengths follow the
+# first point.
 LAYERED = 3
-# per kind of item in such a chunk: point, colour, colour and infrared, wave packet;
-LAYERS = {
-    10: 9,
-    11: 1,
-    12: 2,
-    13: 1,
-}
-LAYERED_KINDS = 10  # and above: kinds of items that are compressed in layers
-BYTES = 14  # of extra bytes, one a byte
-# bytes of the kinds of items, old and new
-ITEMS = {
-    6: 20,
-    7: 8,
-    8: 6,
-    9: 29,
-    10: 30,
-    11: 6,
-    12: 8,
-    13: 29,
-}
+# [format] Kinds of items from this one on are compressed in layers.
+LAYERED_KINDS = 10
+# [format] Layers of an item by its kind: point, colour, colour and infrared, wave packet.
+LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}
+# [format] The kind of extra bytes, which have one layer a byte.
+BYTES = 14
+# [format] Bytes of an item by its kind, old and new.
+ITEMS = {6: 20, 7: 8, 8: 6, 9: 29, 10: 30, 11: 6, 12: 8, 13: 29}
 
 
 def read_scan(path: str | os.PathLike[str]) -> Scan:
@@ -81,7 +73,7 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     Coordinates are stored to a billionth of the extent, or as finely as 32 bits allow.
     """
     laspy = _laspy()
-    points = _in_space(scan.points)
+    points = points_in_space(scan.points)
     header = laspy.LasHeader(point_format=7 if scan.colours is not None else 6, version="1.4")
     if len(scan):
         low, high = points.min(0), points.max(0)
@@ -250,12 +242,6 @@ def _sixteen_bits(intensity: Array) -> Array:
     if values.size and values.min() >= 0 and values.max() <= 1 and intensity.dtype.kind == "f":
         values = values * 65535
     return np.asarray(np.rint(np.clip(values, 0, 65535)), np.uint16)
-
-
-def _in_space(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
-    padded = np.zeros((len(points), 3))
-    padded[:, : points.shape[1]] = points
-    return padded
 
 
 def _write(las: Any, path: str | os.PathLike[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Arrays as they lie in memory: NumPy's NPY and NPZ, and the .bin files of KITTI."""
+"""NumPy's NPY and NPZ files."""
 
 import os
 from collections.abc import Iterator
@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
+from coframe import geometry
 from coframe.io import npz
 from coframe.io.files import atomic, foreign
-from coframe.io.scan import Scan, as_colours, is_motion, of_columns
+from coframe.io.scan import Scan, as_colours, of_columns
 from coframe.types import Array
 
+# [size] Points per block.
 ROWS = 1_000_000
-KITTI = ("x", "y", "z", "intensity")
 
 
-def read_npy(path: str | os.PathLike[str]) -> Scan:
+def read_scan(path: str | os.PathLike[str]) -> Scan:
     """An (N, 2) or (N, 3) array, one with more columns, or a structured one with fields x, y, z."""
     return _scan(np.asarray(_mapped(path)), Path(path).stem)
 
 
-def npy_blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
+def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
     """The rows, so many at a time."""
     mapped = _mapped(path)
     if not mapped.ndim:
@@ -33,13 +34,13 @@ def npy_blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]
     )
 
 
-def write_npy(path: str | os.PathLike[str], scan: Scan) -> None:
+def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     """The coordinates alone."""
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.save(file, scan.points, allow_pickle=False)
 
 
-def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
+def read_archive(path: str | os.PathLike[str]) -> list[Scan]:
     """Every array of an archive that is a cloud, in the order of their names.
 
     An array `points` (or `xyz`, `vertices`) is one cloud, and `colours`, `normals`, `intensity`
@@ -64,45 +65,12 @@ def read_npz(path: str | os.PathLike[str]) -> list[Scan]:
     scans = [_scan(each, name) for name, each in clouds.items()]
     if poses is None or poses.shape != (len(scans), 4, 4) or poses.dtype.kind != "f":
         return scans
-    if not all(map(is_motion, poses)):
+    if not all(map(geometry.is_rigid, poses)):
         raise ValueError("its poses are not rotations and translations")
     return [
         Scan(scan.points, name=scan.name, pose=np.array(T, float))
         for scan, T in zip(scans, poses, strict=True)
     ]
-
-
-def read_kitti(path: str | os.PathLike[str]) -> Scan:
-    """Rows of four floats: x, y, z and reflectance."""
-    return _kitti(np.fromfile(path, _kitti_rows(path)), path)
-
-
-def kitti_blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
-    """The points, so many at a time."""
-    dtype = _kitti_rows(path)
-    with open(path, "rb") as file:
-        while len(part := np.fromfile(file, dtype, rows)):
-            yield _kitti(part, path)
-
-
-def write_kitti(path: str | os.PathLike[str], scan: Scan) -> None:
-    """Coordinates and intensity as floats; without an intensity, zeros."""
-    rows = np.zeros((len(scan), 4), "<f4")
-    rows[:, : scan.points.shape[1]] = scan.points
-    rows[:, 3] = 0 if scan.intensity is None else scan.intensity
-    with atomic(path) as temporary:
-        rows.tofile(temporary)
-
-
-def _kitti_rows(path: str | os.PathLike[str]) -> np.dtype:
-    size = os.stat(path).st_size
-    if size == 0 or size % 16:
-        raise ValueError(f"its {size} bytes are not rows of four floats")
-    return np.dtype([(name, "<f4") for name in KITTI])
-
-
-def _kitti(rows: Array, path: str | os.PathLike[str]) -> Scan:
-    return of_columns({name: rows[name] for name in KITTI}, name=Path(path).stem)
 
 
 def _mapped(path: str | os.PathLike[str]) -> Array:
@@ -111,7 +79,7 @@ def _mapped(path: str | os.PathLike[str]) -> Array:
     """
     with open(path, "rb") as file:
         begin = file.read(12)
-    # NumPy makes room for it first
+    # NumPy allocates the header before it reads it.
     if begin[6:7] > b"\x01" and int.from_bytes(begin[8:], "little") > os.stat(path).st_size:
         raise ValueError("its header is longer than the file")
     with foreign():

@@ -12,21 +12,19 @@ import numpy as np
 from coframe.io.files import foreign
 from coframe.types import Array
 
-# an archive may grow by this factor when unpacked, or to this many bytes
-LARGEST_RATIO, FREE = (
-    100,
-    1 << 28,
-)
+# [limit] Factor by which an archive may grow when unpacked.
+LARGEST_RATIO = 100
+# [limit, bytes] Size to which every archive may grow.
+FREE = 1 << 28
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Every array of an archive by its name; a ValueError where one is not as the archive promises."""
+    """Every array of an archive by its name; a ValueError where one is not as promised."""
     with foreign(), zipfile.ZipFile(path) as archive:
-        members, size = archive.infolist(), os.stat(path).st_size
-        packed, unpacked = (
-            sum(member.compress_size for member in members),
-            sum(member.file_size for member in members),
-        )
+        members = archive.infolist()
+        size = os.stat(path).st_size
+        packed = sum(member.compress_size for member in members)
+        unpacked = sum(member.file_size for member in members)
         if packed > size or unpacked > max(FREE, LARGEST_RATIO * size):
             raise ValueError(f"it would unpack {packed} bytes of {size} to {unpacked}")
         return {
@@ -74,5 +72,5 @@ def _member(archive: zipfile.ZipFile, name: str) -> Array:
     if dtype.hasobject or int(np.prod(shape, dtype=object)) * dtype.itemsize != len(content):
         raise ValueError(f"{name} promises other numbers than it holds")
     array = np.ndarray(shape, dtype, content, order="F" if by_columns else "C")
-    # the kernels know this machine's numbers only
+    # The kernels take numbers in the byte order of this machine only.
     return array.astype(dtype.newbyteorder("="), order="C")

@@ -15,12 +15,19 @@ from coframe.errors import optional
 from coframe.geometry import pose as pose_of
 from coframe.io.files import atomic, foreign
 from coframe.io.ply import typed
-from coframe.io.scan import Scan, in_space, of_columns
+from coframe.io.scan import Scan, in_space, of_columns, points_in_space
 from coframe.io.table import table
 from coframe.types import Array
 
+# [size] Points per block.
 ROWS = 1_000_000
-FLOAT_LOSS = 1e-6  # of the extent
+# [0.1, unknown] Share of the extent: coordinates are written as doubles where floats would lose
+# more.
+FLOAT_LOSS = 1e-6
+# [limit] Lines of a header, bytes of a line, entries of a field.
+MOST_LINES = 1000
+LONGEST_LINE = 1 << 16
+MOST_ENTRIES = 1 << 16
 KEYS = (
     "version",
     "fields",
@@ -33,7 +40,8 @@ KEYS = (
     "points",
     "data",
 )
-LEAST_RATIO = 300  # LZF turns 3 bytes into 264 at best
+# [format] LZF turns 3 bytes into 264 at best.
+LEAST_RATIO = 300
 KINDS = {("F", 4): "<f4", ("F", 8): "<f8"} | {
     (t, n): f"<{k}{n}" for t, k in (("I", "i"), ("U", "u")) for n in (1, 2, 4, 8)
 }
@@ -46,7 +54,7 @@ class Header:
     dtype: np.dtype
     points: int
     data: str
-    # carries the cloud into the world; None where it does not move it
+    # Carries the cloud into the world; None where it does not move it.
     viewpoint: Float[Array, "4 4"] | None
 
     @classmethod
@@ -55,8 +63,8 @@ class Header:
         small to keep.
         """
         words: dict[str, list[str]] = {}
-        for _ in range(1000):
-            if not (text := file.readline(1 << 16)):
+        for _ in range(MOST_LINES):
+            if not (text := file.readline(LONGEST_LINE)):
                 break
             line = text.decode("latin-1").partition("#")[0].split()
             if line and line[0].lower() in KEYS:
@@ -73,7 +81,7 @@ class Header:
         if (
             not len(names) == len(sizes) == len(kinds) == len(counts)
             or min(counts) < 0
-            or max(counts) > 1 << 16
+            or max(counts) > MOST_ENTRIES
         ):
             raise ValueError("its header gives FIELDS, SIZE, TYPE and COUNT of different lengths")
         formats = [KINDS[kind.upper(), size] for kind, size in zip(kinds, sizes, strict=True)]
@@ -104,7 +112,7 @@ class Header:
 
 
 def read_scan(path: str | os.PathLike[str]) -> Scan:
-    """All points, organised or not, row by row; a ray that met nothing is a row of NaN."""
+    """All points, organised or not, row by row; a ray without a return is a row of NaN."""
     with open(path, "rb") as file:
         header = Header.read(file)
         if header.data == "binary":
@@ -139,8 +147,7 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     where floats would cost more than a millionth of the extent, as in survey coordinates.
     """
     N = len(scan)
-    points = np.zeros((N, 3))
-    points[:, : scan.points.shape[1]] = scan.points
+    points = points_in_space(scan.points)
     columns: dict[str, Array] = dict(zip("xyz", points.T, strict=True))
     for name, column in scan.attributes().items():
         if (
@@ -210,7 +217,7 @@ def _decompressed(file: BinaryIO, header: Header) -> Array:
         raise ValueError(
             f"its header promises {header.points} points, it holds {whole} bytes of them"
         )
-    # a file makes room for as much as is asked for
+    # `read` allocates as much as is asked for.
     if compressed > os.fstat(file.fileno()).st_size - file.tell():
         raise ValueError(
             f"its compressed data is promised to be {compressed} bytes long, and is not"
@@ -223,7 +230,7 @@ def _decompressed(file: BinaryIO, header: Header) -> Array:
             with foreign():
                 text = lzf.decompress(packed, whole)
         except ValueError:
-            # pypcd4 leaves what does not shrink as it is
+            # pypcd4 stores data that does not shrink without compression.
             text = packed if compressed == whole else None
         if text is None or len(text) != whole:
             raise ValueError("its compressed data is damaged")

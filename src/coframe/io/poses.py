@@ -19,15 +19,17 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.errors import InputError
+from coframe.errors import InputError, one_line
 from coframe.io import e57
 from coframe.io.files import atomic, file_names
-from coframe.io.scan import Scan, in_space, is_motion
+from coframe.io.scan import Scan, in_space
 from coframe.io.table import table
 from coframe.types import Array
 
+# [format] Written into poses.json.
 FORMAT = "coframe-poses/1"
-FORMATS = {  # what `export` writes: the suffix of each
+# [format] What `export` writes, with the suffix of each.
+FORMATS = {
     "json": ".json",
     "matrix": "",
     "aln": ".aln",
@@ -38,7 +40,10 @@ FORMATS = {  # what `export` writes: the suffix of each
     "open3d": ".json",
     "e57": ".e57",
 }
-LARGEST = 1 << 30  # bytes: no pose file is larger
+# [limit, bytes] No pose file is larger.
+LARGEST = 1 << 30
+# [limit] Difference of a quaternion's length from 1, at most.
+UNIT_TOLERANCE = 1e-2
 Poses = dict[str, Float[Array, "D1 D1"]]
 
 
@@ -50,8 +55,22 @@ def write(
     details: Sequence[Mapping[str, Any]] | None = None,
     **header: Any,
 ) -> None:
-    """Names and poses in user coordinates with full digits; `details` adds keys per cloud, `header`
-    keys for the whole.
+    """Write poses as `coframe-poses/1`, with all digits.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str
+    poses : array (M, D+1, D+1)
+        In user coordinates.
+    details : sequence of mappings, optional
+        More keys of each cloud.
+    **header
+        More keys of the file.
+
+    Examples
+    --------
+    >>> coframe.io.poses.write("poses.json", ["a", "b"], poses)
     """
     clouds = [
         {"name": name, "pose": pose.tolist(), **(details[j] if details else {})}
@@ -72,11 +91,29 @@ def export(
     *,
     files: Sequence[str] | None = None,
 ) -> Path:
-    """The poses in the format of another program, one of `FORMATS`; returns what was written.
+    """Write poses in the format of another program; poses of the plane become poses of space.
 
-    files: the clouds' files, for formats that refer to them (aln, mlp, conf); default: the names.
-    `matrix` makes a folder with one file per cloud, because CloudCompare takes one matrix at a
-    time. Poses of the plane become poses of space.
+    Parameters
+    ----------
+    path : path
+        A file; of `matrix` a folder with one file per cloud, because CloudCompare takes one matrix
+        at a time.
+    form : str
+        One of `FORMATS`.
+    names : sequence of str
+    poses : array (M, D+1, D+1)
+    files : sequence of str, optional
+        The clouds' files, for formats that refer to them (aln, mlp, conf); the names by default.
+
+    Returns
+    -------
+    Path
+        What was written.
+
+    Raises
+    ------
+    InputError
+        If there is no such format, or it cannot hold a name.
     """
     if form not in FORMATS:
         raise InputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
@@ -100,10 +137,27 @@ def export(
 
 
 def read(path: str | os.PathLike[str]) -> Poses:
-    """The poses by name, from a file in any of the formats, or from a folder of 4x4 matrices. Its
-    content tells which it is.
+    """Read poses from a file in any of the formats, or from a folder of 4 x 4 matrices.
 
-    Formats without names (KITTI, a list of matrices) number their poses from 0.
+    The content decides which format it is. Formats without names (KITTI, a list of matrices) number
+    their poses from 0.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    dict of str to array (D+1, D+1)
+
+    Raises
+    ------
+    InputError
+        If it holds no poses, or some that are not rigid.
+
+    Examples
+    --------
+    >>> coframe.io.poses.read("poses.json")["scan0"]
     """
     path = Path(path)
     try:
@@ -125,17 +179,31 @@ def read(path: str | os.PathLike[str]) -> Poses:
         if isinstance(error, InputError):
             raise
         known = f"{FORMAT} or {', '.join(name for name in FORMATS if name != 'json')}"
-        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{path}: expected poses as {known}, found something else ({reason})"
+            f"{path}: expected poses as {known}, found something else ({one_line(error)})"
         ) from None
 
 
 def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
-    """The poses of these clouds, in their order.
+    """Read the poses of these clouds, in their order.
 
     A cloud's pose is the one of its name, or of the same file name with another folder or suffix. A
-    file that only numbers its poses must have one for each cloud, and they are taken in order.
+    file that only numbers its poses must have one for each cloud, and they are used in order.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str
+        Of the clouds.
+
+    Returns
+    -------
+    array (M, D+1, D+1)
+
+    Raises
+    ------
+    InputError
+        If a cloud has no pose or several.
     """
     known = read(path)
     if list(known) == [str(j) for j in range(len(names))] and not set(names) & set(known):
@@ -148,10 +216,15 @@ def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Float[Array,
         alike = short.get(_short(name), [])
         if name not in known and len(alike) != 1:
             found = f"several: {', '.join(alike)}" if alike else f"poses for {', '.join(known)}"
-            raise InputError(f"{path}: expected a pose for {name}, found {found[:300]}")
+            raise InputError(
+                f"{path}: expected a pose for {name}, found {found[:300]}; name"
+                " them as the clouds are named"
+            )
         chosen.append(known[name if name in known else alike[0]])
     if len({pose.shape for pose in chosen}) > 1:
-        raise InputError(f"{path}: expected poses of one size, found 3 x 3 and 4 x 4")
+        raise InputError(
+            f"{path}: expected poses of one size, found 3 x 3 and 4 x 4; leave one kind out"
+        )
     return np.array(chosen)
 
 
@@ -181,7 +254,7 @@ def _checked(pose: Array) -> Float[Array, "D1 D1"]:
     pose = np.asarray(pose, float)
     if pose.shape not in ((3, 3), (4, 4)) or not np.isfinite(pose).all():
         raise ValueError("a pose is not a finite 4 x 4 matrix")
-    if not is_motion(pose):
+    if not geometry.is_rigid(pose):
         raise ValueError("a pose is not a rotation and a translation")
     return pose
 
@@ -257,7 +330,11 @@ def _shift(words: Sequence[str]) -> Float[Array, "4 4"]:
 
 def _of_quaternion(translation: Array, quaternion: Sequence[str] | Array) -> Float[Array, "4 4"]:
     q = np.array(quaternion, float)
-    if q.shape != (4,) or not np.isfinite(q).all() or not abs(np.linalg.norm(q) - 1) < 1e-2:
+    if (
+        q.shape != (4,)
+        or not np.isfinite(q).all()
+        or not abs(np.linalg.norm(q) - 1) < UNIT_TOLERANCE
+    ):
         raise ValueError("a quaternion is not of length 1")
     return geometry.pose(Rotation.from_quat(q).as_matrix(), np.asarray(translation, float))
 

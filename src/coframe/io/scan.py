@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from coframe import geometry
-from coframe.errors import LARGEST_NUMBER
 from coframe.types import Array
 
-# The names that programs give to columns, in lower case; the first is the one we write.
+# [format] The names that programs give to columns, in lower case; the first is the one we write.
 COORDINATES = (
     ("x", "points:0", "cartesianx"),
     ("y", "points:1", "cartesiany"),
@@ -28,21 +27,35 @@ COLOURS = (
     ("blue", "b", "diffuse_blue", "colorblue", "rgb:2"),
 )
 INTENSITY = ("intensity", "scalar_intensity", "i", "reflectance")
-RIGID = 1e-3  # how far a rotation in a file may be from one
-PACKED = ("rgb", "rgba")  # PCD: one 32-bit number 0xAARRGGBB, often called a float
+# PCD: one 32-bit number 0xAARRGGBB, often called a float.
+PACKED = ("rgb", "rgba")
 
 
 @dataclass(frozen=True)
 class Scan:
-    """One cloud as its file has it: points, and what belongs to each of them."""
+    """One cloud of a file: points, and what belongs to each of them.
 
-    points: Float[Array, "N D"]  # in the scan's own frame
-    colours: UInt8[Array, "N 3"] | None = None  # red, green, blue
+    Attributes
+    ----------
+    points : array (N, D)
+        In the scan's own frame.
+    colours : uint8 array (N, 3) or None
+        Red, green, blue.
+    normals : array (N, 3) or None
+    intensity : array (N,) or None
+        In the file's unit.
+    columns : mapping of str to array (N,)
+        Whatever else the file says of its points.
+    pose : array (4, 4) or None
+        Carries the scan into the file's common frame, where the file has one.
+    name : str
+    """
+
+    points: Float[Array, "N D"]
+    colours: UInt8[Array, "N 3"] | None = None
     normals: Float[Array, "N 3"] | None = None
-    intensity: Shaped[Array, " N"] | None = None  # in the file's unit
-    # whatever else the file says of its points
+    intensity: Shaped[Array, " N"] | None = None
     columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)
-    # carries the scan into the file's common frame, where the file knows it
     pose: Float[Array, "4 4"] | None = None
     name: str = ""
 
@@ -61,9 +74,7 @@ class Scan:
         )
 
     def measured(self) -> "Scan":
-        """Without the rows whose coordinates are all NaN: the mark of scanners for a ray that met
-        nothing.
-        """
+        """Without the rows whose coordinates are all NaN: a ray without a return."""
         missing = np.isnan(self.points).all(1)
         return self[~missing] if missing.any() else self
 
@@ -114,19 +125,11 @@ def in_space(pose: Float[Array, "D1 D1"]) -> Float[Array, "4 4"]:
     return T
 
 
-def is_motion(pose: Shaped[Array, "..."]) -> bool:
-    """Whether a matrix is a rotation and a translation, to the digits that files have."""
-    # false for NaN
-    if pose.shape not in ((3, 3), (4, 4)) or not (np.abs(pose) <= LARGEST_NUMBER).all():
-        return False
-    D = len(pose) - 1
-    R = pose[:D, :D]
-    near = bool(
-        (np.abs(R) < 2).all()
-        and np.abs(R @ R.T - np.eye(D)).max() <= RIGID
-        and np.linalg.det(R) > 0
-    )
-    return near and bool(np.array_equal(pose[D], np.eye(D + 1)[D]))
+def points_in_space(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
+    """Points of the plane as points of space with z = 0; points of space as a copy."""
+    padded = np.zeros((len(points), 3))
+    padded[:, : points.shape[1]] = points
+    return padded
 
 
 def of_columns(

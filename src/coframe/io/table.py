@@ -17,8 +17,10 @@ from numba import njit
 
 from coframe.types import Array
 
-EXPONENTS = 250  # powers of ten whose second half is still a normal number
-SLOW = 1 << 14  # tokens kept for Python before the loop pauses
+# [format] Largest power of ten whose second half is still a normal number.
+EXPONENTS = 250
+# [size] Tokens kept for Python before the loop pauses.
+SLOW = 1 << 14
 SPACE, TAB, LINE_FEED, RETURN, COMMA, SEMICOLON, HASH, PERCENT, SLASH = (
     ord(character) for character in " \t\n\r,;#%/"
 )
@@ -38,13 +40,15 @@ def table(
     rows: int | None = None,
     start: int = 0,
     line: int = 1,
+    slow_tokens: int = SLOW,
 ) -> tuple[Float[Array, "N C"], int]:
     """The rows of numbers from byte `start` on, at most `rows` of them, and the position behind the
     last.
 
     Fields are apart by white space, commas or semicolons; an empty field is NaN; blank lines and
     those that start with #, % or // are skipped. Every other line has `columns` numbers, else a
-    ValueError names it; `line` is the first line's number.
+    ValueError names it; `line` is the first line's number. `slow_tokens`:
+    numbers that are kept for Python at a time.
     """
     letters: UInt8[Array, " B"] = np.frombuffer(text, np.uint8)
     ends = (
@@ -54,10 +58,10 @@ def table(
         )
         + 1
     )
-    # a field takes at least one byte
+    # A field takes at least one byte.
     possible = min(ends, (len(letters) - start + 1) // columns + 1)
     values = np.empty((possible if rows is None else min(rows, possible), columns))
-    slow = np.empty((max(SLOW, columns), 3), np.int64)
+    slow = np.empty((max(slow_tokens, columns), 3), np.int64)
     done, position = 0, start
     while True:
         count, position, delayed, found = _read(

@@ -16,9 +16,20 @@ from coframe.io.scan import Scan, joined, of_columns
 from coframe.io.table import table
 from coframe.types import Array
 
-PIECE = 1 << 24  # bytes of text read at a time
+# [size, bytes] Text that is read at a time.
+PIECE = 1 << 24
+# [size] Rows that are written at a time.
+ROWS = 100_000
+# [size] Rows that show what columns without a header are.
+SAMPLE = 10_000
+# [limit] Columns at most.
 MOST_COLUMNS = 1000
-LONGEST_LINE = 1 << 20  # bytes; what has no line end within this is not a table
+# [limit, bytes] A file without a line end within this is not a table.
+LONGEST_LINE = 1 << 20
+# [0.1, unknown] Columns are normals where this share of the rows has a length within this
+# tolerance of 1.
+UNIT_SHARE = 0.99
+UNIT_TOLERANCE = 1e-2
 NUMBER = re.compile(
     r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE
 )
@@ -37,13 +48,15 @@ def read_scan(path: str | os.PathLike[str]) -> Scan:
     return joined(scans)
 
 
-def blocks(path: str | os.PathLike[str], rows: int | None = None) -> Iterator[Scan]:
-    """The table in pieces of some megabytes, or of `rows` rows at most."""
+def blocks(
+    path: str | os.PathLike[str], rows: int | None = None, *, piece_size: int = PIECE
+) -> Iterator[Scan]:
+    """The table in pieces of so many bytes, or of `rows` rows at most."""
     path = Path(path)
     with path.open("rb") as file:
         names: Sequence[str] | None = None
         decimal, line, columns = ".", 1, 0
-        for piece in _pieces(file):
+        for piece in _pieces(file, piece_size):
             start = 0
             if not columns:
                 start, names, fields, decimal = _head(piece)
@@ -51,7 +64,7 @@ def blocks(path: str | os.PathLike[str], rows: int | None = None) -> Iterator[Sc
                 if not columns:
                     line += piece.count(b"\n")
                     continue
-                # the number of points comes first
+                # In PTS files, the number of points comes first.
                 if names is None and path.suffix.lower() == ".pts" and columns == 1:
                     start, _, fields, decimal = _head(piece, start + len(_line(piece, start)))
                     columns = len(fields)
@@ -109,24 +122,24 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(("" if comma else "# ") + ("," if comma else " ").join(columns) + "\n")
         separator = "," if comma else " "
-        for begin in range(0, len(scan), 100_000):
+        for begin in range(0, len(scan), ROWS):
             texts = [
-                map(repr, column[begin : begin + 100_000].tolist()) for column in columns.values()
+                map(repr, column[begin : begin + ROWS].tolist()) for column in columns.values()
             ]
             file.writelines(separator.join(row) + "\n" for row in zip(*texts, strict=True))
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The file in pieces that end where a line ends."""
     left = b""
-    while more := file.read(PIECE):
+    while more := file.read(size):
         cut = max(more.rfind(b"\n"), more.rfind(b"\r")) + 1
         if cut:
             yield left + more[:cut]
             left = more[cut:]
         else:
             left += more
-        if len(left) > PIECE + LONGEST_LINE:
+        if len(left) > size + LONGEST_LINE:
             raise ValueError("it has no lines")
     if left:
         yield left
@@ -201,7 +214,7 @@ def _guess(values: Float[Array, "N C"], suffix: str) -> tuple[str, ...]:
     if not 2 <= C <= MOST_COLUMNS:
         raise ValueError(f"it has {C} columns of numbers; two or three coordinates are needed")
     names, j = list(XYZ[:C]), min(C, 3)
-    sample = values[:10_000]
+    sample = values[:SAMPLE]
     while j < C:
         if _are_bytes(sample[:, j : j + 3]) and "red" not in names:
             names += RGB
@@ -230,4 +243,4 @@ def _are_units(values: Float[Array, "N c"]) -> bool:
     if values.shape[1] != 3 or not len(values):
         return False
     lengths = np.linalg.norm(values, axis=1)
-    return bool((np.abs(lengths - 1) < 1e-2).mean() > 0.99)
+    return bool((np.abs(lengths - 1) < UNIT_TOLERANCE).mean() > UNIT_SHARE)

@@ -23,11 +23,11 @@ from coframe.em.loop import Status, history_from_arrays, history_to_arrays
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.geometry import is_rigid
 from coframe.input.source import InMemory
 from coframe.io import npz, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
-from coframe.io.scan import is_motion
 from coframe.result import merged
 from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
@@ -235,10 +235,10 @@ def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
     if (
         sizes["D1"] != D + 1
         or sizes["P"] != geometry.degrees_of_freedom(D)
-        or not all(map(is_motion, s["poses"]))
+        or not all(map(is_rigid, s["poses"]))
     ):
         raise ValueError("its poses are not rotations and translations")
-    if not all(is_motion(pose) for poses in s["history_poses"] for pose in poses):
+    if not all(is_rigid(pose) for poses in s["history_poses"] for pose in poses):
         raise ValueError("the poses of its history are not rotations and translations")
     for name in ("weights", "visibility", "mass", "points", "outlier_density"):
         if (s[name] < 0).any():
@@ -326,7 +326,7 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
         for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))
     ):
         raise ValueError("its start names clouds that are not there")
-    if not all(is_motion(pose) for doubt in doubts for pose in doubt.alternatives):
+    if not all(is_rigid(pose) for doubt in doubts for pose in doubt.alternatives):
         raise ValueError("its start has poses that are not rotations and translations")
     return {
         "groups": groups,

@@ -13,9 +13,9 @@ from coframe.em.estep import Cloud
 from coframe.em.localise import Pyramid
 from coframe.em.mixture import Mixture
 from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.geometry import is_rigid
 from coframe.io import npz
 from coframe.io.files import atomic
-from coframe.io.scan import is_motion
 from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.relocalise import REACHES
 from coframe.sequence.tracker import Meeting, Tracker, TrackOptions
@@ -172,8 +172,8 @@ def _check(s: dict[str, Array]) -> None:
     if not ((s["base"] >= -1) & (s["base"] < len(ends))).all():  # -1: a frame without a place
         raise ValueError("a frame belongs to a key frame that it has not")
     if not all(
-        is_motion(pose) for name in ("poses", "relative") for pose in s[name]
-    ) or not is_motion(s["velocity"]):
+        is_rigid(pose) for name in ("poses", "relative") for pose in s[name]
+    ) or not is_rigid(s["velocity"]):
         raise ValueError("its poses are not rotations and translations")
     if len(ends) and not ("means" in s and 0 < s["numbers"][0] <= LARGEST_NUMBER):
         raise ValueError("it has no model")
