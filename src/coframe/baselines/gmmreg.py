@@ -50,7 +50,9 @@ def gmmreg(
     of the largest cloud's extent.
     """
     levels = _levels(iterations, deviations)
-    return one_versus_all(partial(pairwise, levels=levels, threads=threads), clouds, poses)
+    solve = partial(pairwise, levels=levels, threads=threads)
+    # A coarse level that has settled does not end the run: the next one goes on from there.
+    return one_versus_all(solve, clouds, poses, tolerance=-1.0)
 
 
 def evaluations_in_all(iterations: int, deviations: Sequence[float] = DEVIATIONS) -> int:

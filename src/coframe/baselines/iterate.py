@@ -15,10 +15,9 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.em import loop
+from coframe.input.normalise import RADIUS
 from coframe.types import Array
 
-# [derived: half the extent of one that Normalisation gives the largest cloud] radius of the scene.
-RADIUS = 0.5
 # [0.1, unknown] Share of the radius: poses that move less in an iteration have settled.
 TOLERANCE = 1e-6
 
@@ -52,12 +51,16 @@ def until_settled(
 
 
 def in_step(
-    runs: Sequence[Iterator[Float[Array, "D1 D1"]]], starts: Float[Array, "E D1 D1"]
+    runs: Sequence[Iterator[Float[Array, "D1 D1"]]],
+    starts: Float[Array, "E D1 D1"],
+    tolerance: float = TOLERANCE,
 ) -> Iterator[Float[Array, "E D1 D1"]]:
-    """Several pairwise runs, each an iteration further at a time; one that has settled waits for
-    the others.
+    """Several pairwise runs, each an iteration further at a time.
+
+    One that has settled waits for the others; a negative tolerance lets all run to their end.
     """
-    going = [until_settled(each, start) for each, start in zip(runs, starts, strict=True)]
+    pairs = zip(runs, starts, strict=True)
+    going = [until_settled(each, start, tolerance) for each, start in pairs]
     motions = starts.copy()
     while True:
         steps = [next(each, None) for each in going]
@@ -70,14 +73,17 @@ def in_step(
 
 
 def one_versus_all(
-    pairwise: Pairwise, clouds: Clouds, poses: Float[Array, "M D1 D1"]
+    pairwise: Pairwise,
+    clouds: Clouds,
+    poses: Float[Array, "M D1 D1"],
+    tolerance: float = TOLERANCE,
 ) -> Iterator[Float[Array, "M D1 D1"]]:
     """Every cloud onto the first."""
     starts = geometry.inverse(poses[0]) @ poses[1:]
     runs = [
         pairwise(cloud, clouds[0], start) for cloud, start in zip(clouds[1:], starts, strict=True)
     ]
-    for motions in in_step(runs, starts):
+    for motions in in_step(runs, starts, tolerance):
         yield np.concatenate([poses[:1], poses[0] @ motions])
 
 
