@@ -67,6 +67,7 @@ def register(
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     on_progress: Callable[[float], object] = lambda share: None,
+    on_file: Callable[[str], object] = lambda name: None,
     checkpoint: Checkpoint | None = None,
     cluster: Client | None = None,
     memory: str | int | None = None,
@@ -84,7 +85,8 @@ def register(
     on_iteration: called after each iteration of each phase, of which several run side by side;
     returning True ends the phase. on_pair: called with the number of pairs matched so far and of
     all, where pairs are matched. on_progress: called with the share of the work after that, 0 to 1,
-    as far as it can be foreseen. checkpoint: keeps what is done, so that a run that is interrupted can
+    as far as it can be foreseen. on_file: called with each file's name before it is read on this
+    machine. checkpoint: keeps what is done, so that a run that is interrupted can
     go on (see `Checkpoint`). cluster: the workers behind this `distributed.Client` do all that is
     done with points. memory: a budget ("2GB") for files that are larger; they are read in
     blocks. Where the points stay in files (with `memory`, or files with `cluster`), the result holds
@@ -96,7 +98,14 @@ def register(
     if not isinstance(options, Options):
         raise InputError(f"options: expected coframe.Options, found {type(options).__name__}")
     with opened(
-        clouds, weights, names, options=options, cluster=cluster, memory=memory, output=output
+        clouds,
+        weights,
+        names,
+        options=options,
+        cluster=cluster,
+        memory=memory,
+        output=output,
+        on_file=on_file,
     ) as given:
         M, D = len(given.names), given.dimension
         known = as_fixed(fixed, M), priors, on_iteration, on_progress, checkpoint

@@ -4,7 +4,7 @@ cluster read.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,6 +52,7 @@ def opened(
     cluster: Client | None = None,
     memory: str | int | None = None,
     output: str | PathLike[str] | None = None,
+    on_file: Callable[[str], object] = lambda name: None,
 ) -> Iterator[Given]:
     """The clouds, wherever they are to be; see `register` for what the arguments are."""
     clouds = (
@@ -79,14 +80,15 @@ def opened(
             "weights: expected clouds in memory, found clouds that stay in their files"
         )
     if memory is not None:
+        folder = None if output is None else Path(output)
         with stored(
-            clouds, names, threads=options.threads, folder=None if output is None else Path(output)
+            clouds, names, threads=options.threads, folder=folder, on_file=on_file
         ) as given:
             yield given
     elif stay and cluster is not None:
         yield on_workers(clouds, names, cluster=cluster)
     elif paths:
-        yield files(clouds, weights, names, threads=options.threads)
+        yield files(clouds, weights, names, threads=options.threads, on_file=on_file)
     else:
         yield arrays(clouds, weights, names, threads=options.threads, cluster=cluster)
 
@@ -108,12 +110,17 @@ def arrays(
 
 
 def files(
-    paths: Sequence[Any], weights: Any, names: Sequence[str] | None, *, threads: int | None
+    paths: Sequence[Any],
+    weights: Any,
+    names: Sequence[str] | None,
+    *,
+    threads: int | None,
+    on_file: Callable[[str], object] = lambda name: None,
 ) -> Given:
     """Clouds of files, read into memory."""
-    scans, found = cloud_files.open_all(paths)
+    scans, found = cloud_files.open_all(paths, on_file=lambda number, total, name: on_file(name))
     names = [scan.name for scan in scans] if names is None else names
-    points = as_clouds([scan.points for scan in scans], names=names)
+    points = as_clouds([scan.points for scan in scans], names=[str(file) for file in found])
     held = [
         InMemory(*each)
         for each in zip(
@@ -160,7 +167,12 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
 
 @contextmanager
 def stored(
-    paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | None, folder: Path | None
+    paths: Sequence[Any],
+    names: Sequence[str] | None,
+    *,
+    threads: int | None,
+    folder: Path | None,
+    on_file: Callable[[str], object] = lambda name: None,
 ) -> Iterator[Given]:
     """Clouds of files that do not fit into memory: copied, in blocks, to a file that is quick to
     read, and gone in the end.
@@ -171,7 +183,10 @@ def stored(
     with tempfile.TemporaryDirectory(
         prefix=".scratch-", dir=folder, ignore_cleanup_errors=True
     ) as scratch:
-        scans = [_spooled(path, Path(scratch), number) for number, path in enumerate(found)]
+        scans = []
+        for number, path in enumerate(found):
+            on_file(path.name)
+            scans.append(_spooled(path, Path(scratch), number))
         titles, each = cloud_files.titles(found, [[name for name, _ in own] for own in scans])
         clouds = [cloud for own in scans for _, cloud in own]
         for cloud, file in zip(clouds, each, strict=True):
