@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The report without a browser: its numbers, its arrays, its text, and the commands that write it."""
+"""The report without a browser: its numbers, arrays, text, and the commands that write it."""
 
 import base64
 import dataclasses
@@ -206,17 +206,15 @@ def test_frames_lead_from_the_start_to_the_result(result: coframe.Registration) 
     assert widths[0] > 1.2 * widths[-1]  # the model emerges
 
 
-def test_long_histories_and_many_clouds_are_thinned(
-    result: coframe.Registration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scene, "POSES", 40)
-    monkeypatch.setattr(scene, "ELLIPSOIDS", 100)
+def test_long_histories_and_many_clouds_are_thinned(result: coframe.Registration) -> None:
     drawn = scene.of(
         result,
         start=geometry.identity(4, 3),
         colours=None,
         rng=np.random.default_rng(0),
         points=100,
+        poses=40,
+        ellipsoids=100,
     )
     assert (drawn.header["frames"][0], drawn.header["frames"][-1]) == ("start", "result")
     assert len(drawn.header["frames"]) == 11

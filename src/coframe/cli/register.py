@@ -53,7 +53,7 @@ def register(
     output: Output,
     poses: Annotated[
         Path | None,
-        typer.Option(help="Start poses in any format, matched by name. Default: found."),
+        typer.Option(help="Start poses in any format, matched by name. Default: estimated."),
     ] = None,
     start: Annotated[
         str,

@@ -55,6 +55,8 @@ def of(
     colours: Sequence[UInt8[Array, "_ 3"]] | None,
     rng: np.random.Generator,
     points: int = POINTS,
+    poses: int = POSES,
+    ellipsoids: int = ELLIPSOIDS,
 ) -> Scene:
     """The scene of a result.
 
@@ -76,16 +78,16 @@ def of(
     )
     good = aligned[~np.concatenate(outlier)]
     origin, low, high = box(good if len(good) > 10 else aligned)
-    frames, labels = _frames(result, start, corners)
-    most = max(2, min(ELLIPSOIDS // len(result.mixture), EFFORT // result.moments.mass.size))
+    frames, labels = _frames(result, start, corners, poses)
+    most = max(2, min(ellipsoids // len(result.mixture), EFFORT // result.moments.mass.size))
     keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), most)).round())
-    components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ELLIPSOIDS])
+    components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ellipsoids])
     arrays = {
         "points": _three(
             np.concatenate([cloud - c for cloud, c in zip(chosen, centres, strict=True)])
         ).astype("f4"),
         "outlier": np.concatenate(outlier).astype("u1"),
-        "poses": np.stack([_relative(poses, centres, origin) for poses in frames]).astype("f4"),
+        "poses": np.stack([_relative(each, centres, origin) for each in frames]).astype("f4"),
         "model": np.stack(
             [_model(result, frames[int(f)], origin)[components] for f in keys]
         ).astype("f4"),
@@ -120,9 +122,12 @@ def box(
 
 
 def _frames(
-    result: Registration, start: Float[Array, "M D1 D1"] | None, corners: Float[Array, "M C D"]
+    result: Registration,
+    start: Float[Array, "M D1 D1"] | None,
+    corners: Float[Array, "M C D"],
+    limit: int,
 ) -> tuple[list[Float[Array, "M D1 D1"]], list[str]]:
-    """Poses from the start to the result in one gauge, at most `POSES` in all, and their labels.
+    """Poses from the start to the result in one gauge, at most `limit` in all, and their labels.
 
     Clouds that were added later (`extend`) keep their final pose in all frames.
     """
@@ -131,7 +136,7 @@ def _frames(
         np.concatenate([step.poses, result.poses[len(step.poses) :]]) for step in result.history
     ]
     frames += [(poses, f"iteration {i}") for i, poses in enumerate(histories, 1)]
-    if len(frames) > (most := max(2, POSES // len(result.poses))):
+    if len(frames) > (most := max(2, limit // len(result.poses))):
         frames = [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]
     poses = [numbers.same_gauge(each, result, corners) for each, _ in frames]
     return [*poses, result.poses], [*(label for _, label in frames), "result"]
