@@ -234,6 +234,7 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
         "coframe.em.kernels",
         "coframe.em.joint_sparse_kernels",
         "coframe.io.table",
+        "coframe.io.table_kernels",
         "coframe.align.denoise",
         "coframe.start",
         "fuzz",

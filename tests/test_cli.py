@@ -86,7 +86,7 @@ def test_resume_says_when_there_is_nothing_to_resume(
     )
     assert (done.returncode, done.stderr) == (
         0,
-        "coframe: no interrupted run in out, a new one begins\n",
+        "coframe: no interrupted run in out; starting a new one\n",
     )
 
 
@@ -180,7 +180,7 @@ def test_the_published_method_is_that_of_the_library(
     )
     assert (done.returncode, done.stderr) == (0, "")
     result = coframe.load(folder / "out")
-    means = coframe.start.means.on_sphere(scene.clouds, 60, np.random.default_rng(4))
+    means = coframe.paper.initial.means_on_sphere(scene.clouds, 60, np.random.default_rng(4))
     expected = coframe.paper.batch(scene.clouds, means)
     np.testing.assert_allclose(result.poses, expected.poses, atol=1e-9)
     assert result.iterations == 100

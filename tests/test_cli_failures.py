@@ -33,7 +33,7 @@ import contextlib, io, json, sys
 from coframe.cli import main
 for line in sys.stdin.read().splitlines():
     out, err, sys.argv = io.StringIO(), io.StringIO(), ["coframe", *line.split()]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = 0
         try:
             main()

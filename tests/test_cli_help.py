@@ -53,6 +53,47 @@ def test_commands_are_listed_each_with_a_whole_line() -> None:
     assert shown("--version") == f"coframe {coframe.__version__}\n"
 
 
+# Runs a command and prints which of these modules it has imported.
+LOADED = """
+import sys
+from coframe.cli import main
+sys.argv = ["coframe", *sys.argv[1:]]
+try:
+    main()
+finally:
+    heavy = ("numba", "scipy", "numpy", "plotly", "dask", "rich", "jaxtyping")
+    print(*(name for name in heavy if name in sys.modules), file=sys.stderr)
+"""
+
+
+def loaded(*arguments: str, cwd: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stderr.split()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["register", "--help"]])
+def test_nothing_heavy_is_imported_for_help(tmp_path: Path, arguments: list[str]) -> None:
+    assert loaded(*arguments, cwd=tmp_path) == []
+
+
+def test_export_and_evaluate_do_without_numba(tmp_path: Path) -> None:
+    clouds, poses = _scene()
+    coframe.register(clouds[:2], poses[:2], options=coframe.Options(components=20)).save(tmp_path)
+    for arguments in (
+        ["export", ".", "--to", "tum"],
+        ["export", ".", "--to", "pcd"],
+        ["evaluate", ".", "--truth", "poses.json"],
+    ):
+        assert "numpy" in (found := loaded(*arguments, cwd=tmp_path))
+        assert {"numba", "plotly", "dask"}.isdisjoint(found)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_and_has_an_example(command: str) -> None:
     assert max(map(len, shown(command, "--help").splitlines())) <= 80

@@ -155,3 +155,11 @@ def test_files_are_announced_before_they_are_read(tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
     cloud_files.open_all([tmp_path], on_file=lambda *step: told.append(step))
     assert told == [(1, 2, "scan2.xyz"), (2, 2, "scan10.xyz")]
+
+
+def test_names_are_known_before_clouds_are_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "several.npz", a=np.eye(3), b=np.eye(3) + 1)
+    np.save(tmp_path / "one.npy", np.eye(3))
+    names = cloud_files.names_of(cloud_files.expand([tmp_path]))
+    assert names == [scan.name for scan in cloud_files.open_all([tmp_path])[0]]
+    assert names == ["one", "several/a", "several/b"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The report without a browser: its numbers, its arrays, its text, and the commands that write it."""
+"""The report without a browser: its numbers, arrays, text, and the commands that write it."""
 
 import base64
 import dataclasses
@@ -91,7 +91,7 @@ def test_groups_that_share_nothing_are_told_apart(result: coframe.Registration) 
     assert numbers.groups(overlap) == [[0, 3, 4], [1, 2]]
     assert numbers.notices(result, np.ones((4, 4)), 0.0) == []
     (found,) = numbers.notices(result, np.eye(4), 0.0)
-    assert "4 groups (1, 1, 1, 1)" in found.message
+    assert "4 sets (1, 1, 1, 1)" in found.message
 
 
 def test_warnings_of_the_start_come_first(result: coframe.Registration) -> None:
@@ -206,17 +206,15 @@ def test_frames_lead_from_the_start_to_the_result(result: coframe.Registration) 
     assert widths[0] > 1.2 * widths[-1]  # the model emerges
 
 
-def test_long_histories_and_many_clouds_are_thinned(
-    result: coframe.Registration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scene, "POSES", 40)
-    monkeypatch.setattr(scene, "ELLIPSOIDS", 100)
+def test_long_histories_and_many_clouds_are_thinned(result: coframe.Registration) -> None:
     drawn = scene.of(
         result,
         start=geometry.identity(4, 3),
         colours=None,
         rng=np.random.default_rng(0),
         points=100,
+        poses=40,
+        ellipsoids=100,
     )
     assert (drawn.header["frames"][0], drawn.header["frames"][-1]) == ("start", "result")
     assert len(drawn.header["frames"]) == 11
@@ -305,8 +303,10 @@ def test_lengths_share_their_decimals() -> None:
 def test_clouds_of_the_plane_and_spheres_have_reports_too() -> None:
     clouds, truth = views(2, sizes=(300, 300, 300))
     flat = coframe.register(clouds, poses=truth, options=coframe.Options(components=30, threads=1))
-    header, _, _ = parts(page.html(flat))
-    assert header["dimension"] == 2
+    html = page.html(flat)
+    assert parts(html)[0]["dimension"] == 2
+    assert "Drag to move" in html
+    assert "Drag to turn" not in html
     balls = coframe.paper.batch(clouds, clouds[0][:20], poses=truth, gamma=0.1, iterations=3)
     assert "median variance" in page.html(balls)
 
@@ -328,6 +328,16 @@ def test_a_notebook_shows_verdicts_and_a_figure(result: coframe.Registration) ->
     assert "<" not in figure.data[0].name
     assert sum(len(trace.x) for trace in figure.data) == pytest.approx(500, abs=4)
     assert named.plot(points=500) == figure
+
+
+def test_plot_without_plotly_is_one_sentence(
+    result: coframe.Registration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(
+        coframe.InputError, match=r"result\.plot.*plotly.*pip install 'coframe\[plot\]'"
+    ):
+        result.plot()
 
 
 def test_clouds_of_the_plane_are_plotted_in_it() -> None:
@@ -416,24 +426,51 @@ def test_a_broken_run_file_is_named(tmp_path: Path, content: str) -> None:
         run.load(tmp_path, (4, 4, 4))
 
 
-def test_colours_come_from_the_merged_file(tmp_path: Path, result: coframe.Registration) -> None:
+def test_colours_are_those_of_the_files(tmp_path: Path, result: coframe.Registration) -> None:
     result.save(tmp_path)
-    assert page.stored_colours(tmp_path, result) is None
+    assert "colours" not in parts(page.html(coframe.load(tmp_path)))[0]["arrays"]
     vertices = ply.read(tmp_path / "merged.ply")
     shade = np.random.default_rng(0).integers(0, 256, (len(vertices), 3)).astype("u1")
-    columns = {
-        "cloud": np.asarray(vertices["cloud"]),
-        "red": shade[:, 0],
-        "green": shade[:, 1],
-        "blue": shade[:, 2],
-    }
-    ply.write(tmp_path / "merged.ply", result.merged(), **columns)
-    colours = page.stored_colours(tmp_path, result)
-    np.testing.assert_array_equal(np.concatenate(colours), shade)
-    drawn = scene.of(result, start=None, colours=colours, rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(np.sort(drawn.arrays["colours"][:, 0]), np.sort(shade[:, 0]))
-    with pytest.raises(coframe.InputError, match="colours"):
-        page.html(result, colours=[colours[0]] * 4)
+    channels = ("red", "green", "blue")
+    columns = {name: np.asarray(vertices[name]) for name in vertices.dtype.names[3:]}
+    ply.write(
+        tmp_path / "merged.ply",
+        result.merged(),
+        **columns,
+        **dict(zip(channels, shade.T, strict=True)),
+    )
+    coloured = coframe.load(tmp_path)
+    header, arrays, _ = parts(page.html(coloured))
+    begin, size = header["arrays"]["colours"]
+    shown = np.frombuffer(arrays[begin : begin + size], np.uint8).reshape(-1, 3)
+    np.testing.assert_array_equal(np.sort(shown, axis=0), np.sort(shade, axis=0))
+    some = dataclasses.replace(coloured, attributes=(*coloured.attributes[:-1], {}))
+    header, arrays, _ = parts(page.html(some))
+    begin, size = header["arrays"]["colours"]
+    shown = np.frombuffer(arrays[begin : begin + size], np.uint8).reshape(-1, 3)
+    assert (shown[-len(result.clouds[-1]) :] == 128).all()
+
+
+def test_sentences_keep_their_commas(result: coframe.Registration) -> None:
+    html = page.html(result, points=1200)
+    total = sum(map(len, result.clouds))
+    thousands = f"{total:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    assert (
+        f"1\N{NARROW NO-BREAK SPACE}200 of {thousands} points of 4 clouds are shown, evenly" in html
+    )
+
+
+def test_failed_clouds_do_not_count_for_the_typical_gap(result: coframe.Registration) -> None:
+    def gap(*failed: int) -> str:
+        verdicts = [
+            dataclasses.replace(v, verdict="failed", residual=0.0) if j in failed else v
+            for j, v in enumerate(result.verdicts)
+        ]
+        html = page.html(dataclasses.replace(result, verdicts=tuple(verdicts)), points=100)
+        return re.search("<dd>([^<]*)</dd><dt>typical gap", html).group(1)
+
+    assert float(gap(0, 1, 2)) == pytest.approx(result.verdicts[3].residual, rel=0.01)
+    assert gap(0, 1, 2, 3) == "unknown"
 
 
 def test_components_of_a_single_point_have_no_extent() -> None:

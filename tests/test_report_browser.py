@@ -137,7 +137,9 @@ def open_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def opened(open_page: Open, result: coframe.Registration) -> Opened:
     rng = np.random.default_rng(0)
     colours = [rng.integers(0, 256, (len(cloud), 3)).astype(np.uint8) for cloud in result.clouds]
-    return open_page(result, run=report.Run(start=geometry.identity(4, 3)), colours=colours)
+    columns = tuple(dict(zip(("red", "green", "blue"), each.T, strict=True)) for each in colours)
+    coloured = dataclasses.replace(result, attributes=columns)
+    return open_page(coloured, run=report.Run(start=geometry.identity(4, 3)))
 
 
 def test_it_draws_says_nothing_and_asks_for_nothing(opened: Opened) -> None:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from coframe.align.recipe import ALIGN, AlignRecipe
@@ -113,7 +114,8 @@ def check(clouds: int, options: Options, memory: str | int, recipe: AlignRecipe 
 
 
 def _resident() -> int:
-    """Bytes that this process has had in memory at once, up to now."""
+    """Bytes that this process has had in memory at once, up to now, Numba included."""
+    import_module("coframe.em.kernels")
     status = Path("/proc/self/status")
     # Linux, whose getrusage starts with the peak of the process that started this one
     if status.exists():

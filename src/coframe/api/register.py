@@ -37,7 +37,7 @@ def register(
     fixed: Sequence[int] = (),
     priors: Sequence[PosePrior] = (),
     names: Sequence[str] | None = None,
-    on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
+    on_file: Callable[[str], object] = lambda name: None,
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
     on_progress: Callable[[float], object] = lambda share: None,
@@ -69,7 +69,7 @@ def register(
     names : sequence of str, optional
         Names of the clouds in messages and results.
     on_file : callable
-        Called before each file is read with its number from 1, how many they are, and its name.
+        Called with each file's name before it is read on this machine.
     on_iteration : callable
         Called after each iteration of each phase, several of which run side by side in threads of
         their own; returning True ends the phase.

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""The command line's frame: the app that commands join, its consoles, the options they share, and
-how they fail.
-"""
+"""What all commands share: the app, its consoles and options, and how commands fail."""
 
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 app = typer.Typer(
     help="Bring many overlapping point clouds into one common frame, jointly.",
@@ -24,40 +25,50 @@ app = typer.Typer(
 )
 
 
-class Out(Console):
-    """A console whose reader may leave (`coframe export ... | head`): the work and the exit code
-    stay the same.
-    """
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-console = Out(highlight=False)
-# for progress: what is on stdout can go into a pipe
-watcher = Console(stderr=True, highlight=False)
-
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn at random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads; default: all cores. The result is the same.")
+    int | None, typer.Option(min=1, help="Threads, default: all cores. The result is the same.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
 
 
+@cache
+def progress_console() -> "Console":
+    """Where progress is shown: stderr, so that stdout can go into a pipe."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
 def say(text: object) -> None:
-    """A line as it is, never wrapped."""
-    console.print(str(text), markup=False, soft_wrap=True)
+    """Print a line on stdout, never wrapped.
+
+    The reader of a pipe may leave (`coframe export ... | head`): work and exit code stay the same.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say_json(content: object) -> None:
-    """The one object of --json."""
+    """Print the one object of --json."""
     say(json.dumps(content, indent=1))
+
+
+def say_table(table: "Table") -> None:
+    """Print a table as wide as the terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as shown:
+        console.print(table)
+    say(shown.get().removesuffix("\n"))
 
 
 def writable(folder: Path) -> None:
@@ -66,23 +77,25 @@ def writable(folder: Path) -> None:
 
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
-        raise InputError(f"{folder}: expected a folder to write to, found the file {there}")
+        raise InputError(
+            f"{folder}: expected a folder to write to, found the file {there}; choose another one"
+            " with -o"
+        )
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(
-            f"{folder}: expected a folder to write to, found no permission to write in {there}"
+            f"{folder}: expected a folder to write to, found no permission to write in {there};"
+            " choose another one with -o"
         )
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which ends with one clear line and an exit code whatever happens: 2 for errors,
-    130 for Ctrl-C.
-    """
+    """The command, ending in one clear line and an exit code: 2 for errors, 130 for Ctrl-C."""
 
     @wraps(command)
     def run(**arguments: Any) -> None:
         from coframe.errors import InputError
 
-        before = signal.signal(signal.SIGTERM, _end)  # else temporary files would stay
+        before = signal.signal(signal.SIGTERM, _end)  # Temporary files are removed.
         try:
             command(**arguments)
         except (typer.Exit, typer.Abort):
@@ -91,12 +104,12 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             reason, code = str(error), 2
         except KeyboardInterrupt:
             reason, code = "interrupted", 130
-        except SystemExit as exit:  # a signal, of which `interruptible` has said what is to say
+        except SystemExit as exit:  # A signal; `interruptible` has printed the message.
             if arguments.get("as_json"):
                 say_json({"error": "interrupted", "exit_code": exit.code})
             raise
         except MemoryError:
-            reason, code = "not enough memory for this; fewer or thinned-out clouds need less", 2
+            reason, code = "not enough memory; try --memory, or fewer or thinned-out clouds", 2
         except OSError as error:
             reason, code = (
                 ": ".join(str(part) for part in (error.filename, error.strerror or error) if part),
@@ -105,7 +118,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if os.environ.get("COFRAME_TRACEBACK"):
                 raise
-            where = "this is a defect of coframe; COFRAME_TRACEBACK=1 shows where it happened"
+            where = "this is a bug in coframe; COFRAME_TRACEBACK=1 shows where it happened"
             reason, code = (
                 f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})",
                 2,

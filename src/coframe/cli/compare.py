@@ -5,11 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
 
-from coframe.cli.app import AsJson, Quiet, Seed, Threads, console, say, say_json, watcher, writable
+from coframe.cli.app import (
+    AsJson,
+    Quiet,
+    Seed,
+    Threads,
+    progress_console,
+    say,
+    say_json,
+    say_table,
+    writable,
+)
 
 if TYPE_CHECKING:
     from coframe import Comparison
@@ -30,24 +37,15 @@ def compare(
     ] = None,
     poses: Annotated[
         Path | None,
-        typer.Option(
-            help=(
-                "Start poses of all methods. Default: found as register finds them; most need a"
-                " start."
-            )
-        ),
+        typer.Option(help="Start poses for all methods. Default: found as by register."),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A method to run, by the name in the table; may be repeated. Default: all."
-        ),
+        typer.Option(help="Method to run, named as in the table. Repeatable. Default: all."),
     ] = None,
     points: Annotated[
         int,
-        typer.Option(
-            min=4, help="Points of each cloud that the methods see; they are judged on more."
-        ),
+        typer.Option(min=4, help="Points per cloud given to the methods; they are judged on more."),
     ] = 3000,
     gate: Annotated[
         float | None,
@@ -60,9 +58,9 @@ def compare(
 ) -> None:
     """Run every method on your own clouds, side by side.
 
-    All begin with the same poses and see the same points. The residual is the median distance of a
-    point to the surface of the other clouds, where one is within the gate; the overlap is the share
-    of points for which that is so.
+    All methods start from the same poses and use the same points. The overlap is the share of
+    points with a surface of another cloud within the gate; the residual is the median distance of
+    these points to that surface.
 
     Examples:
 
@@ -79,8 +77,8 @@ def compare(
         writable(output)
     scans, files = cloud_files.open_all(files)
     names = [scan.name for scan in scans]
-    with watcher.status("finding a start") as status:
-        if quiet or not watcher.is_terminal:
+    with progress_console().status("finding start poses") as status:
+        if quiet or not progress_console().is_terminal:
             status.stop()
         found = coframe.compare(
             [scan.points for scan in scans],
@@ -105,6 +103,10 @@ def compare(
 
 
 def _show(found: "Comparison", columns: dict[str, list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
     for label in columns:
         text = label in ("method", "failure")
@@ -113,7 +115,7 @@ def _show(found: "Comparison", columns: dict[str, list[str]]) -> None:
         )
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(escape, row))
-    console.print(table)
+    say_table(table)
     for name in found.left_out:
-        say(f"left out: {name} could not be matched with the others")
-    say(f"start: {found.start}; up to {found.points} points a cloud; gate {found.gate:.3g}")
+        say(f"left out: {name}, which could not be matched with the others")
+    say(f"start: {found.start}; at most {found.points} points per cloud; gate {found.gate:.3g}")

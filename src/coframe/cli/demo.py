@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from coframe.cli.app import Output, Quiet, Seed, Threads, console, say, writable
-from coframe.cli.show import failed, store
+from coframe.cli.app import Output, Quiet, Seed, Threads, say, say_table, writable
+from coframe.cli.show import failed, run_so_far
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from coframe import Registration
     from coframe.data import simulate
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 def demo(
     output: Output = Path("demo"),
     views: Annotated[int, typer.Option(min=2, help="Number of scans.")] = 6,
-    points: Annotated[int, typer.Option(min=100, help="Points per scan, about.")] = 2000,
-    outliers: Annotated[float, typer.Option(min=0, max=1, help="Outliers per true point.")] = 0.1,
+    points: Annotated[int, typer.Option(min=100, help="Points per scan, roughly.")] = 2000,
+    outliers: Annotated[
+        float, typer.Option(min=0, max=1, help="Outliers per point of the surface.")
+    ] = 0.1,
     noise: Annotated[
         float, typer.Option(help="Signal-to-noise ratio of the points, in dB.")
     ] = 45.0,
@@ -29,15 +32,15 @@ def demo(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Register a simulated scene, and compare with the truth.
+    """Register a simulated scene and compare with the truth.
 
-    The shape is scanned from all sides; every scan lies in a frame of its own.
+    The shape is scanned from all sides; every scan has a frame of its own.
 
     Example:  coframe demo --views 8 --outliers 0.2 -o demo
     """
     import numpy as np
 
-    from coframe import Options, geometry, register
+    from coframe import Options, geometry, register, report
     from coframe.data import simulate
 
     begun = time.perf_counter()
@@ -50,23 +53,28 @@ def demo(
     chosen = Options(seed=seed, threads=threads)
     with watching(quiet) as watch:
         result = register(scene.clouds, options=chosen, **watch.callbacks)
-    written = store(output, result, chosen, geometry.identity(views, 3), begun, report=True)
+    written = report.write_folder(
+        result, output, run=run_so_far(begun, chosen, geometry.identity(views, 3))
+    )
     if not quiet:
-        console.print(_demo_table(result, scene))
+        say_table(_demo_table(result, scene))
         say(f"wrote {', '.join(written)} to {output}/")
     if failed(result):
         raise typer.Exit(1)
 
 
-def _demo_table(result: "Registration", scene: "simulate.SimulatedScene") -> Table:
+def _demo_table(result: "Registration", scene: "simulate.SimulatedScene") -> "Table":
+    from rich.table import Table
+
     from coframe.evaluate import metrics
 
     errors = metrics.rotation_errors(result.poses, scene.poses)
-    table = Table("cloud", title="Registered against the truth")
+    table = Table("cloud", title="Result against the truth")
     for heading in ("points", "rotation error", "verdict", "outliers", "found", "false alarms"):
         table.add_column(heading, justify="right")
     for j, (keep, true) in enumerate(zip(result.inliers(), scene.outliers, strict=True)):
-        found, false_alarms = int((~keep & true).sum()), int((~keep & ~true).sum())
+        found = int((~keep & true).sum())
+        false_alarms = int((~keep & ~true).sum())
         table.add_row(
             str(j),
             str(len(keep)),

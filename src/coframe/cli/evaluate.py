@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from coframe.cli.app import AsJson, console, say, say_json
+from coframe.cli.app import AsJson, say, say_json, say_table
 
 if TYPE_CHECKING:
     from coframe.evaluate.trajectory_errors import Errors
@@ -134,6 +132,9 @@ def _show(content: dict[str, Any]) -> None:
             figures = ", ".join(f"{name} {value:.4g}" for name, value in content[key].items())
             say(f"{key.partition('_')[0].upper()} [{unit}]: {figures}")
         return
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table("cloud")
     table.add_column("rotation error", justify="right")
     table.add_column("translation error", justify="right")
@@ -145,7 +146,7 @@ def _show(content: dict[str, Any]) -> None:
             else ("", "")
         )
         table.add_row(escape(row["name"]), *errors, escape(row.get("relative_to", "")))
-    console.print(table)
+    say_table(table)
     for key, unit in (("rotation_deg", " deg"), ("translation", "")):
         figures = ", ".join(f"{name} {value:.4g}{unit}" for name, value in content[key].items())
         say(f"{key.partition('_')[0]}: {figures}")

@@ -21,7 +21,7 @@ def export(
         Path | None,
         typer.Option("--output", "-o", help="File or folder to write. Default: one in DIR."),
     ] = None,
-    clean: Annotated[bool, typer.Option("--clean", help="Leave the outliers out.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Leave out the outliers.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -35,7 +35,7 @@ def export(
 
     coframe export out --to aligned -o aligned       # copies of the inputs
 
-    coframe export out --to xyz --clean -o all.xyz   # one, without outliers
+    coframe export out --to xyz --clean -o all.xyz   # merged, no outliers
     """
     import coframe
     from coframe.result.export import export as write

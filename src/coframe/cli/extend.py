@@ -13,12 +13,12 @@ from coframe.cli.app import (
     Seed,
     Threads,
     WithReport,
-    console,
     say,
     say_json,
+    say_table,
     writable,
 )
-from coframe.cli.show import as_told, failed, store, verdict_table
+from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
 
 
 def extend(
@@ -37,9 +37,7 @@ def extend(
         str,
         typer.Option(
             metavar="previous|velocity|match",
-            help=(
-                "Where a cloud starts: as the last one, as the last two suggest, or from anywhere."
-            ),
+            help="Start of a cloud: pose of the last one, its motion continued, or any pose.",
         ),
     ] = "previous",
     poses: Annotated[Path | None, typer.Option(help="Start poses, matched by file name.")] = None,
@@ -49,7 +47,7 @@ def extend(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add clouds to a result; the others stay where they are.
+    """Add clouds to a result; the poses of the others stay.
 
     Examples:
 
@@ -58,6 +56,7 @@ def extend(
     coframe extend out new.ply --start match
     """
     import coframe
+    from coframe import report as reports
     from coframe.errors import InputError
     from coframe.io import poses as pose_files
 
@@ -73,14 +72,15 @@ def extend(
     for path, pose in zip(files, known, strict=True):
         if path.stem in result.names:
             raise InputError(
-                f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there"
+                f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there;"
+                " rename the file if it is another cloud"
             )
         result = coframe.extend(result, path, pose, options=options)
-    written = store(target, result, options, None, begun, report=report)
+    written = reports.write_folder(result, target, run=run_so_far(begun, options), page=report)
     if as_json:
-        say_json(as_told(target, written, begun))
+        say_json(as_json_content(target, written, begun))
     elif not quiet:
-        console.print(verdict_table(result))
+        say_table(verdict_table(result))
         say(f"added {len(files)} to {before} clouds; wrote {', '.join(written)} to {target}/")
     if failed(result, before):
         raise typer.Exit(1)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs that may be interrupted: a checkpoint in the result folder, and signals that leave it
-behind.
-"""
+"""Runs that can be interrupted and resumed from a checkpoint in the result folder."""
 
 import shlex
 import signal
@@ -14,14 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coframe import Checkpoint
 
+CHECKPOINT = "checkpoint.db"
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @contextmanager
 def interruptible(folder: Path, resume: bool) -> "Iterator[Checkpoint]":
-    """The checkpoint of a run; SIGINT and SIGTERM end the run with what is done in it.
+    """The checkpoint of a run: SIGINT and SIGTERM write it and end the run.
 
-    A second signal does not wait for that.
+    A second signal ends the run at once.
     """
     from coframe import Checkpoint
 
@@ -30,21 +29,21 @@ def interruptible(folder: Path, resume: bool) -> "Iterator[Checkpoint]":
     def stop(number: int, _: object) -> None:
         for each in CODES:
             signal.signal(each, signal.SIG_DFL)
-        checkpoint.stop()  # for the threads, which no exception of this one reaches
+        checkpoint.stop()  # Exceptions of this thread do not reach the others.
         raise SystemExit(CODES[signal.Signals(number)])
 
     try:
-        with Checkpoint(folder / "checkpoint.db", resume=resume) as checkpoint:
+        with Checkpoint(folder / CHECKPOINT, resume=resume) as checkpoint:
             for number in CODES:
                 signal.signal(number, stop)
             yield checkpoint
     except SystemExit as error:
         if error.code in CODES.values():
             words = [word for word in sys.argv[1:] if word != "--resume"]
-            print(
-                f"coframe: interrupted; go on with: {shlex.join(['coframe', *words, '--resume'])}",
-                file=sys.stderr,
-            )
+            again = shlex.join(["coframe", *words, "--resume"])
+            begun = (folder / CHECKPOINT).exists()
+            message = f"interrupted; go on with: {again}" if begun else "interrupted"
+            print(f"coframe: {message}", file=sys.stderr)
         raise
     finally:
         for number, handler in before.items():

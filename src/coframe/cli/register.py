@@ -18,25 +18,26 @@ from coframe.cli.app import (
     Seed,
     Threads,
     WithReport,
-    console,
     say,
     say_json,
+    say_table,
     writable,
 )
-from coframe.cli.interrupt import interruptible
-from coframe.cli.show import as_told, failed, store, verdict_table
-from coframe.cli.watch import Watch, watching
+from coframe.cli.interrupt import CHECKPOINT, interruptible
+from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
+from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
-    from coframe import Options, Registration
+    from coframe import Iteration, Options, Registration
+    from coframe.cli.watch import Watch
     from coframe.compute.cluster import Client
     from coframe.types import Array
 
-SECONDS = 10.0  # to wait for a scheduler
+SECONDS = 10.0  # [limit] [s] to wait for a scheduler
 
 
 class Method(StrEnum):
-    """Who does the work."""
+    """How clouds are registered."""
 
     REGISTER = "register"
     PAPER = "paper"
@@ -52,35 +53,27 @@ def register(
     output: Output,
     poses: Annotated[
         Path | None,
-        typer.Option(help="Start poses in any format, matched by name. Default: they are found."),
+        typer.Option(help="Start poses in any format, matched by name. Default: estimated."),
     ] = None,
     start: Annotated[
         str,
         typer.Option(
             metavar="auto|identity|match",
             help=(
-                "'identity' takes clouds as they lie, or as --poses say; 'match' matches them;"
-                " 'auto' does it in doubt."
+                "identity: start from the clouds' own coordinates or --poses; match: by matching"
+                " their shapes; auto: match if needed."
             ),
         ),
     ] = "auto",
     method: Annotated[
         Method,
-        typer.Option(
-            help=(
-                "'paper' is JRMPC-B as published, with its defaults: clouds start centred on each"
-                " other."
-            )
-        ),
+        typer.Option(help="paper: JRMPC-B as published; clouds start centred on each other."),
     ] = Method.REGISTER,
     components: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help=(
-                "Gaussians of the model. Default: 1000; paper: 60 % of a cloud's points, up to"
-                " 1000."
-            ),
+            help="Gaussians of the model. Default: 1000; paper: 60 % of a cloud, at most 1000.",
         ),
     ] = None,
     seed: Seed = 0,
@@ -88,21 +81,16 @@ def register(
     memory: Annotated[
         str | None,
         typer.Option(
-            help="Memory to keep to, such as 2GB: clouds that are larger are read in blocks."
+            help="Memory budget, such as 2GB: clouds stay in files and are read in blocks."
         ),
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            help=(
-                "Dask scheduler, tcp://... or tls://...: its workers read the files and do the"
-                " work."
-            )
-        ),
+        typer.Option(help="Dask scheduler, tcp://... or tls://...; its workers read the files."),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with a run in the same folder that was interrupted."),
+        typer.Option("--resume", help="Go on with an interrupted run in the same folder."),
     ] = False,
     report: WithReport = True,
     as_json: AsJson = False,
@@ -110,8 +98,9 @@ def register(
 ) -> None:
     """Bring clouds into one common frame.
 
-    They may lie as they come from the scanner; start poses help where they are known. Ctrl-C keeps
-    what is done; the same command with --resume goes on to the same result.
+    Clouds can come straight from the scanner; start poses help if you have them. After Ctrl-C, the
+    same command with --resume goes on and ends with the same result. If a result looks wrong, try
+    --start match, then --start identity.
 
     Examples:
 
@@ -128,142 +117,98 @@ def register(
     coframe register scans -o out --method paper --components 300
     """
     import coframe
-    from coframe import geometry
+    from coframe import report as reports
     from coframe.errors import InputError
-    from coframe.input.checks import as_clouds
+    from coframe.geometry import identity
     from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
-    from coframe.result.export import described
 
     begun = time.perf_counter()
     writable(output)
     options = coframe.Options(
         components=components or 1000, start=start, seed=seed, threads=threads
     )
-    if resume and method is Method.PAPER:
+    published = method is Method.PAPER
+    if published and (resume or memory or scheduler):
         raise InputError(
-            "resume: expected --method register, which keeps a checkpoint, found paper"
+            "method: expected register beside --resume, --memory and --scheduler, found paper;"
+            " leave out --method or the others"
         )
-    if resume and not quiet and not (output / "checkpoint.db").exists():
-        print(f"coframe: no interrupted run in {output}, a new one begins", file=sys.stderr)
-    if memory is not None or scheduler is not None:
-        if method is Method.PAPER:
-            raise InputError("method: expected register with --memory and --scheduler, found paper")
-        result, written = _from_files(
-            files,
-            poses,
-            options,
-            output,
-            memory,
-            scheduler,
-            resume,
-            report,
-            begun,
-            quiet or as_json,
-        )
-        _finish(result, output, written, begun, as_json, quiet)
-        return
-    with watching(quiet) as watch:
-        scans, files = cloud_files.open_all(files, on_file=watch.file)
-        clouds = as_clouds([scan.points for scan in scans], names=[str(path) for path in files])
-        names = [scan.name for scan in scans]
-        known = pose_files.read_for(poses, names) if poses else None
-        first = geometry.identity(len(clouds), clouds[0].shape[1]) if known is None else known
-        watch.tell(f"looking at {len(clouds)} clouds")
-        with (
-            nullcontext() if method is Method.PAPER else interruptible(output, resume) as checkpoint
-        ):
-            if method is Method.PAPER:
-                result = _published(clouds, known, components, options, names, watch)
-            else:
-                result = coframe.register(
-                    clouds,
-                    known,
-                    options=options,
-                    names=names,
-                    checkpoint=checkpoint,
-                    **watch.callbacks,
-                )
-            watch.tell("writing")
-            result = described(result, scans, files)
-            written = store(output, result, options, first, begun, report=report)
-    _finish(result, output, written, begun, as_json, quiet)
-
-
-def _finish(
-    result: "Registration",
-    output: Path,
-    written: list[str],
-    begun: float,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+    if resume and not quiet and not (output / CHECKPOINT).exists():
+        print(f"coframe: no interrupted run in {output}; starting a new one", file=sys.stderr)
+    paths = cloud_files.expand(files)
+    known = pose_files.read_for(poses, cloud_files.names_of(paths)) if poses else None
+    if memory is not None:
+        _check_memory(paths, options, memory, quiet or as_json)
+    with (
+        watching(quiet) as watch,
+        _workers(scheduler) as cluster,
+        nullcontext() if published else interruptible(output, resume) as checkpoint,
+    ):
+        if published:
+            result = _published(paths, known, components, options, watch)
+        else:
+            result = coframe.register(
+                paths,
+                known,
+                options=options,
+                checkpoint=checkpoint,
+                memory=memory,
+                cluster=cluster,
+                output=None if memory is None and cluster is None else output,
+                **watch.callbacks,
+            )
+        watch.show("writing")
+        first = identity(len(result.poses), result.mixture.dimension) if known is None else known
+        run = run_so_far(begun, options, first)
+        written = reports.write_folder(result, output, run=run, page=report)
     if as_json:
-        say_json(as_told(output, written, begun))
+        say_json(as_json_content(output, written, begun))
     elif not quiet:
         _show(result, output, written)
     if failed(result):
         raise typer.Exit(1)
 
 
-def _from_files(
-    files: list[Path],
-    poses: Path | None,
-    options: "Options",
-    output: Path,
-    memory: str | None,
-    scheduler: str | None,
-    resume: bool,
-    report: bool,
-    begun: float,
-    quiet: bool,
-) -> "tuple[Registration, list[str]]":
-    """Clouds that stay in their files, on this machine or on a cluster."""
-    import coframe
-    from coframe import geometry
+def _check_memory(paths: list[Path], options: "Options", memory: str, quiet: bool) -> None:
+    """Print what the run will take, and refuse a budget that is too small."""
     from coframe.align import cost
-    from coframe.io import clouds as cloud_files
-    from coframe.io import poses as pose_files
 
-    paths = cloud_files.expand(files)
-    names, _ = cloud_files.titles(paths, [[""]] * len(paths))
-    known = pose_files.read_for(poses, names) if poses else None
-    if memory is not None:
-        estimate = cost.estimate(paths, options)
-        if not quiet:
-            say(
-                f"{len(paths)} files, {estimate.described()}, of"
-                f" {cost.bytes_of(memory) / 1e6:.0f} MB"
-            )
-        cost.check(len(paths), options, memory)
-    with (
-        watching(quiet) as watch,
-        _workers(scheduler) as cluster,
-        interruptible(output, resume) as checkpoint,
-    ):
-        result = coframe.register(
-            paths,
-            known,
-            options=options,
-            checkpoint=checkpoint,
-            memory=memory,
-            cluster=cluster,
-            output=output,
-            **watch.callbacks,
-        )
-        watch.tell("writing")
-        first = (
-            geometry.identity(len(result.poses), result.mixture.dimension)
-            if known is None
-            else known
-        )
-        written = store(output, result, options, first, begun, report=report)
-    return result, written
+    estimate = cost.estimate(paths, options)
+    if not quiet:
+        budget = cost.bytes_of(memory) / 1e6
+        say(f"{len(paths)} files, {estimate.described()}, of {budget:.0f} MB")
+    cost.check(len(paths), options, memory)
+
+
+def _published(
+    paths: list[Path],
+    poses: "Array | None",
+    components: int | None,
+    options: "Options",
+    watch: "Watch",
+) -> "Registration":
+    from coframe import paper
+    from coframe.paper.published import ITERATIONS
+
+    def on_iteration(step: "Iteration") -> None:
+        watch.iteration(step)
+        watch.progress(watch.iterations / ITERATIONS)
+
+    return paper.batch_with_defaults(
+        paths,
+        poses,
+        components,
+        seed=options.seed,
+        threads=options.threads,
+        on_file=watch.file,
+        on_iteration=on_iteration,
+    )
 
 
 @contextmanager
 def _workers(scheduler: str | None) -> "Iterator[Client | None]":
-    """The workers behind a scheduler; certificates for tls:// come from Dask's own configuration."""
+    """A client of the scheduler; certificates for tls:// come from Dask's own configuration."""
     if scheduler is None:
         yield None
         return
@@ -277,56 +222,15 @@ def _workers(scheduler: str | None) -> "Iterator[Client | None]":
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"scheduler: expected the address of a Dask scheduler, found {scheduler} ({reason})"
+            f"scheduler: expected the address of a Dask scheduler, found {scheduler} ({reason});"
+            " check that it runs and can be reached"
         ) from None
     with client:
         yield client
 
 
-def _published(
-    clouds: "list[Array]",
-    known: "Array | None",
-    components: int | None,
-    options: "Options",
-    names: list[str],
-    watch: Watch,
-) -> "Registration":
-    """JRMPC-B: means on a sphere around the clouds, or on their points where start poses are given."""
-    from dataclasses import replace
-
-    import numpy as np
-
-    import coframe
-    from coframe.paper import initial
-
-    rng, steps = np.random.default_rng(options.seed), 100
-    count = min(initial.component_count(clouds), 1000) if components is None else components
-    first = (
-        initial.means_on_sphere(clouds, count, rng)
-        if known is None
-        else initial.means_on_points(clouds, known, count, rng)
-    )
-
-    def on_iteration(step: coframe.Iteration) -> None:
-        watch.iteration(step)
-        watch.progress(watch.iterations / steps)
-
-    result = coframe.paper.batch(
-        clouds,
-        first,
-        poses=known,
-        iterations=steps,
-        threads=options.threads,
-        on_iteration=on_iteration,
-    )
-    record = {"method": "paper", "components": count, "iterations": steps, "seed": options.seed}
-    return replace(
-        result, names=tuple(names), start="centred" if known is None else "given", options=record
-    )
-
-
 def _show(result: "Registration", output: Path, written: list[str]) -> None:
-    console.print(verdict_table(result))
+    say_table(verdict_table(result))
     tried = (
         f", {result.pairs_tried} pair{'s' * (result.pairs_tried > 1)} tried"
         if result.pairs_tried
@@ -336,5 +240,5 @@ def _show(result: "Registration", output: Path, written: list[str]) -> None:
     for warning in result.warnings:
         say(f"warning: {warning}")
     published = result.options["method"] == Method.PAPER
-    say(f"{result.iterations} iterations, as published" if published else result.status.value)
+    say(f"{result.iterations} iterations, as published" if published else result.status.sentence)
     say(f"wrote {', '.join(written)} to {output}/")

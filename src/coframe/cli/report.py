@@ -13,9 +13,9 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a result.")],
     quiet: Quiet = False,
 ) -> None:
-    """Make the report of a result again.
+    """Write the report of a result again.
 
-    It is report.html in the same folder: one page that needs nothing else, not even a network.
+    It is report.html in the same folder: one page that works offline.
 
     Example:  coframe report out
     """
@@ -25,8 +25,6 @@ def report(
 
     result = coframe.load(folder)
     known = run.load(folder, result.poses.shape)
-    path = reports.write(
-        result, folder / "report.html", run=known, colours=reports.stored_colours(folder, result)
-    )
+    path = reports.write(result, folder / "report.html", run=known)
     if not quiet:
         say(f"wrote {path}")

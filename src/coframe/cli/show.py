@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What commands show and write alike: the table of verdicts, the report, the object of --json."""
+"""What several commands show: the table of verdicts, the run, the object of --json."""
 
 import json
 import shlex
@@ -8,18 +8,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table
-
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from coframe import Options, Registration
+    from coframe.report import Run
     from coframe.types import Array
 
 COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 
 
-def verdict_table(result: "Registration") -> Table:
-    """A row per cloud; reasons only where something is wrong."""
+def verdict_table(result: "Registration") -> "Table":
+    """A row per cloud; the reason where a cloud is not aligned."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table("cloud")
     for heading in ("points", "verdict", "overlap", "residual"):
         table.add_column(heading, justify="left" if heading == "verdict" else "right")
@@ -43,51 +46,22 @@ def verdict_table(result: "Registration") -> Table:
 
 
 def failed(result: "Registration", first: int = 0) -> bool:
-    """Whether a cloud failed, of those from `first` on."""
+    """Whether a cloud from number `first` on failed."""
     return any(verdict.verdict == "failed" for verdict in result.verdicts[first:])
 
 
-def store(
-    folder: Path,
-    result: "Registration",
-    options: "Options",
-    start: "Array | None",
-    begun: float,
-    *,
-    report: bool,
-) -> list[str]:
-    """Write a result with its run.json, which says how it came about, and the report if wanted;
-    returns the files' names.
-    """
+def run_so_far(begun: float, options: "Options", start: "Array | None" = None) -> "Run":
+    """How the result of this command came about; `begun` is when the command started."""
     from dataclasses import asdict
 
-    from coframe import report as reports
+    from coframe.report import Run
 
-    result.save(folder)
     command = shlex.join(["coframe", *sys.argv[1:]])
-    run = reports.Run(command, asdict(options), seconds=time.perf_counter() - begun, start=start)
-    run.save(folder)
-    if report:
-        reports.write(
-            result, folder / "report.html", run=run, colours=reports.stored_colours(folder, result)
-        )
-    else:
-        # that of an earlier run would speak of another result
-        (folder / "report.html").unlink(missing_ok=True)
-    parts = sorted(path.name for path in folder.glob("merged-*.ply"))
-    merged = [f"{parts[0]} to {parts[-1]}"] if parts and result.sizes else ["merged.ply"]
-    return [
-        "poses.json",
-        *merged,
-        "model.ply",
-        "state.npz",
-        "run.json",
-        *(["report.html"] if report else []),
-    ]
+    return Run(command, asdict(options), seconds=time.perf_counter() - begun, start=start)
 
 
-def as_told(folder: Path, written: list[str], begun: float) -> dict[str, Any]:
-    """The object of --json: poses.json, how long it took, and what was written."""
+def as_json_content(folder: Path, written: list[str], begun: float) -> dict[str, Any]:
+    """The object of --json: poses.json, the seconds taken, and the files written."""
     content: dict[str, Any] = json.loads((folder / "poses.json").read_text(encoding="utf-8"))
     return content | {
         "seconds": round(time.perf_counter() - begun, 3),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from coframe.cli.app import (
     AsJson,
@@ -17,9 +16,9 @@ from coframe.cli.app import (
     Seed,
     Threads,
     WithReport,
+    progress_console,
     say,
     say_json,
-    watcher,
     writable,
 )
 from coframe.cli.watch import TimeLeft, about
@@ -107,6 +106,8 @@ def _follow(tracker: "Tracker", source: "FrameSource", checkpoint: Path, quiet: 
     """
     import signal
 
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     from coframe.sequence import state
     from coframe.threads import quiet_blas
 
@@ -121,10 +122,12 @@ def _follow(tracker: "Tracker", source: "FrameSource", checkpoint: Path, quiet: 
     before = signal.signal(signal.SIGINT, stop)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     try:
-        hidden = quiet or not watcher.is_terminal
+        hidden = quiet or not progress_console().is_terminal
         with (
             quiet_blas(),
-            Progress(*columns, console=watcher, transient=True, disable=hidden) as progress,
+            Progress(
+                *columns, console=progress_console(), transient=True, disable=hidden
+            ) as progress,
         ):
             first, began, left = len(tracker.times), time.perf_counter(), TimeLeft()
             left.report(0.0)

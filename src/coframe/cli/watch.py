@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where a run is: one line on the terminal, with an honest guess of the time left."""
+"""Progress of a run: one line on the terminal, with an estimate of the time left."""
 
 import math
 import time
@@ -8,22 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.text import Text
-
-from coframe.cli.app import watcher
+from coframe.cli.app import progress_console
 
 if TYPE_CHECKING:
     from coframe import Iteration
 
-KNOWN = 0.05  # share of the work before which nothing is said of the rest
+KNOWN = 0.05  # [share of the work] done before the time left is estimated
 
 
 @dataclass
 class TimeLeft:
     """Seconds left, from the share of the work that is done.
 
-    It counts down between reports; a new guess moves it half way.
+    It counts down between reports; a new estimate moves it half way.
     """
 
     now: Callable[[], float] = time.monotonic
@@ -32,7 +29,7 @@ class TimeLeft:
     end: float | None = None
 
     def report(self, share: float) -> None:
-        """So much of the work is done, 0 to 1; less than before is no news."""
+        """Set the share of the work that is done, 0 to 1; a smaller one than before is ignored."""
         now = self.now()
         self.began = now if self.began is None else self.began
         if share <= self.share:
@@ -43,13 +40,13 @@ class TimeLeft:
             self.end = guess if self.end is None else (max(self.end, now) + guess) / 2
 
     def seconds(self) -> float | None:
-        """None while nothing is known, and when the guess was too short."""
+        """None before the first estimate, and after it has run out."""
         left = None if self.end is None else self.end - self.now()
         return left if left is not None and left > 0 else None
 
 
 def about(seconds: float | None) -> str:
-    """A duration in words, no finer than it is known.
+    """A duration in words, coarsely rounded up.
 
     >>> about(7.2), about(47.0), about(200.0), about(4000.0)
     ('about 8 s left', 'about 50 s left', 'about 4 min left', 'about 1.2 h left')
@@ -68,16 +65,16 @@ def about(seconds: float | None) -> str:
 
 @dataclass
 class Watch:
-    """What `register` calls on its way; `tell` shows a line."""
+    """Callbacks for `register`; `show` displays a line."""
 
-    tell: Callable[[str], object]
+    show: Callable[[str], object]
     fits: TimeLeft = field(default_factory=TimeLeft)
     pairs: TimeLeft = field(default_factory=TimeLeft)
     iterations: int = 0
     matching: bool = False
 
-    def file(self, number: int, total: int, name: str) -> None:
-        self.tell(f"reading {number} of {total}: {name[:50]}")
+    def file(self, name: str) -> None:
+        self.show(f"reading {name[:60]}")
 
     def iteration(self, step: "Iteration") -> None:
         if self.iterations == 0:
@@ -85,50 +82,51 @@ class Watch:
             self.fits.report(0.0)
         self.iterations += 1
         figures = f"log-likelihood {step.log_likelihood:.4g}, pose change {step.step:.0e}"
-        self.tell(f"iteration {self.iterations}: {figures}")
+        self.show(f"iteration {self.iterations}: {figures}")
 
     def pair(self, done: int, total: int) -> None:
         self.matching = True
         self.pairs.report((done - 1) / total)
-        self.tell(f"matching: pair {done} of {total}")
+        self.show(f"matching: pair {done} of {total}")
 
     def progress(self, share: float) -> None:
         self.fits.report(share)
 
     @property
     def callbacks(self) -> dict[str, Any]:
-        """As `register` takes them."""
-        return {"on_iteration": self.iteration, "on_pair": self.pair, "on_progress": self.progress}
+        """Keyword arguments of `register`."""
+        return {
+            "on_file": self.file,
+            "on_iteration": self.iteration,
+            "on_pair": self.pair,
+            "on_progress": self.progress,
+        }
 
     def time_left(self) -> str:
-        """In words; while pairs are matched, of that alone."""
+        """The time left in words; while pairs are matched, that of the matching."""
         if self.matching:
             return about(self.pairs.seconds()).replace(" left", " of matching left")
         return about(self.fits.seconds())
 
 
-class _Time(ProgressColumn):
-    """The time left, rendered anew with every frame; before anything is known of it, the time that
-    has passed.
-    """
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        super().__init__()
-
-    def render(self, task: Task) -> Text:
-        return Text(
-            self.watch.time_left() or f"{task.elapsed or 0:.0f} s", style="progress.remaining"
-        )
-
-
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch]:
-    """A line on stderr while the block runs, where that is a terminal; it vanishes in the end."""
+    """Show progress on stderr while the block runs, if that is a terminal."""
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+    from rich.text import Text
+
+    class TimeColumn(ProgressColumn):
+        """The time left, or the time passed while there is no estimate."""
+
+        def render(self, task: Task) -> Text:
+            time = watch.time_left() or f"{task.elapsed or 0:.0f} s"
+            return Text(time, style="progress.remaining")
+
     watch = Watch(lambda text: progress.update(task, description=text))
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), _Time(watch)
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeColumn()
+    console = progress_console()
     progress = Progress(
-        *columns, console=watcher, transient=True, disable=quiet or not watcher.is_terminal
+        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
     )
     task = progress.add_task("reading")
     with progress:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -66,7 +66,11 @@ class Checkpoint:
         self._stopped = False
         self._lock = threading.Lock()  # several phases run side by side
         self._waiting: dict[str, Arrays] = {}  # not yet written
-        if not resume:
+
+    @cached_property
+    def _file(self) -> sqlite3.Connection:
+        """Opened when the run begins: one that cannot read its clouds leaves nothing behind."""
+        if not self.resumed:
             self._remove()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,16 +79,15 @@ class Checkpoint:
                 f"{self.path.parent}: expected a folder to write to, found {error.strerror}"
             ) from None
         try:
-            self._file = sqlite3.connect(self.path, check_same_thread=False)
-            self._file.execute(
-                "CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)"
-            )
-            self._file.commit()
+            file = sqlite3.connect(self.path, check_same_thread=False)
+            file.execute("CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)")
+            file.commit()
         except (*UNREADABLE, OSError) as error:
             raise InputError(
                 f"{self.path}: expected a checkpoint of coframe that can be written, found"
                 f" {_line(error)}"
             ) from None
+        return file
 
     def __enter__(self) -> "Checkpoint":
         return self
@@ -95,12 +98,13 @@ class Checkpoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self._file.close()
-            self._remove()
-        else:
+        if "_file" not in vars(self):  # the run never began
+            return
+        if kind is not None:
             self.write()
-            self._file.close()
+        self._file.close()
+        if kind is None:
+            self._remove()
 
     def stop(self) -> None:
         """Have the run end with KeyboardInterrupt as soon as it next turns to its checkpoint.

@@ -62,7 +62,7 @@ def open_clouds(
     cluster: Client | None = None,
     memory: str | int | None = None,
     output: str | PathLike[str] | None = None,
-    on_file: Callable[[int, int, str], object] = lambda number, total, name: None,
+    on_file: Callable[[str], object] = lambda name: None,
     check_budget: Callable[[int], object] = lambda files: None,
     keep_strays: bool = False,
 ) -> Iterator[Given]:
@@ -95,12 +95,12 @@ def open_clouds(
     if memory is not None:
         check_budget(len(cloud_files.expand(clouds)))
         folder = None if output is None else Path(output)
-        with on_disk(clouds, names, threads=threads, folder=folder) as given:
+        with on_disk(clouds, names, threads=threads, folder=folder, on_file=on_file) as given:
             yield given
     elif stay and cluster is not None:
         yield on_workers(clouds, names, cluster=cluster)
     elif paths:
-        scans, files = cloud_files.open_all(clouds, on_file=on_file)
+        scans, files = cloud_files.open_all(clouds, on_file=lambda *about: on_file(about[2]))
         points = as_clouds([scan.points for scan in scans], names=[str(file) for file in files])
         names = [scan.name for scan in scans] if names is None else names
         columns = [scan.numeric_attributes() for scan in scans]
@@ -153,7 +153,12 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
 
 @contextmanager
 def on_disk(
-    paths: Sequence[Any], names: Sequence[str] | None, *, threads: int | None, folder: Path | None
+    paths: Sequence[Any],
+    names: Sequence[str] | None,
+    *,
+    threads: int | None,
+    folder: Path | None,
+    on_file: Callable[[str], object] = lambda name: None,
 ) -> Iterator[Given]:
     """Clouds of files that do not fit into memory.
 
@@ -165,7 +170,10 @@ def on_disk(
     with tempfile.TemporaryDirectory(
         prefix=".scratch-", dir=folder, ignore_cleanup_errors=True
     ) as scratch:
-        scans = [_spooled(path, Path(scratch), number) for number, path in enumerate(found)]
+        scans = []
+        for number, path in enumerate(found):
+            on_file(path.name)
+            scans.append(_spooled(path, Path(scratch), number))
         titles, each = cloud_files.titles(found, [[name for name, _ in own] for own in scans])
         clouds = [cloud for own in scans for _, cloud in own]
         for cloud, file in zip(clouds, each, strict=True):

@@ -356,6 +356,16 @@ def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[
     return distinct(own, files), files
 
 
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """What to call the scans of each file; files that may hold several are read for it."""
+    several = [path.suffix.lower() in (".e57", ".npz", ".pts") and path.is_file() for path in paths]
+    own = [
+        [scan.name for scan in read_all(path)] if many else [path.stem]
+        for path, many in zip(paths, several, strict=True)
+    ]
+    return titles(paths, own)[0]
+
+
 def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
     """Names made different: with folders in front, then with the suffix, then with a number."""
     longest = max((len(path.parts) for path in files), default=0)

@@ -4,5 +4,6 @@
 from coframe.paper import initial
 from coframe.paper.batch import batch
 from coframe.paper.incremental import incremental, integrate
+from coframe.paper.published import batch_with_defaults
 
-__all__ = ["batch", "incremental", "initial", "integrate"]
+__all__ = ["batch", "batch_with_defaults", "incremental", "initial", "integrate"]

@@ -2,7 +2,8 @@
 """The report: one self-contained page that shows a result and says how far to trust it."""
 
 from coframe.report import comparison, track
-from coframe.report.page import html, stored_colours, write
+from coframe.report.folder import write_folder
+from coframe.report.page import html, write
 from coframe.report.run import Run
 
-__all__ = ["Run", "comparison", "html", "stored_colours", "track", "write"]
+__all__ = ["Run", "comparison", "html", "track", "write", "write_folder"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small charts as SVG. They need no script, follow the page's colours, and print."""
+"""Small charts as SVG, without scripts, in the colours of the page."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from coframe.types import Array
 WIDTH, HEIGHT = 520.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 40.0
 
-Scale = Callable[[float], float]  # a value -> its place on the page
-Marks = Sequence[tuple[float, str]]  # values and what is written there
+Scale = Callable[[float], float]  # from a value to its position on the page
+Marks = Sequence[tuple[float, str]]  # values and their labels
 
 
 def curve(
     values: Float[Array, " n"], *, label: str, across: str, first: int = 1, log: bool = False
 ) -> str:
-    """One curve over whole numbers that begin at `first`; `log` makes the upright axis logarithmic."""
+    """A curve over whole numbers from `first` on; `log`: on a logarithmic vertical axis."""
     y = np.log10(np.maximum(values, np.finfo(float).tiny)) if log else np.asarray(values, float)
     low, high = _padded(float(y.min()), float(y.max()))
     last = first + max(len(y) - 1, 1)
@@ -59,9 +59,7 @@ def histogram(
     threshold: float | None,
     threshold_label: str = "",
 ) -> str:
-    """How many values lie where, on a logarithmic axis; those that are not `good` stand on top in
-    another colour.
-    """
+    """A histogram on a logarithmic axis; values that are not `good` have another colour."""
     exponents = np.log10(np.maximum(values, np.finfo(float).tiny))
     ends = [float(exponents.min()), float(exponents.max())] + (
         [math.log10(threshold)] if threshold else []
@@ -102,9 +100,7 @@ def histogram(
 
 
 def dots(names: Sequence[str], values: Sequence[float | None], *, label: str) -> str:
-    """One dot a name on a logarithmic axis, the names from top to bottom; what is not above zero
-    has no dot.
-    """
+    """A dot for each name on a logarithmic axis, from top to bottom; none for values up to zero."""
     known = [math.log10(v) for v in values if v is not None and v > 0]
     low, high = _padded(min(known), max(known))
     left, row = LEFT + 50.0, 18.0
@@ -143,23 +139,22 @@ def over_time(
     label: str,
     across: str,
 ) -> str:
-    """A share, 0 to 1, over time; times that are `marked` are shaded, and the curve is not drawn
-    there.
-    """
+    """A share, 0 to 1, over time; where `marked`, the chart is shaded and has no curve."""
     step = float(np.median(np.diff(times))) if len(times) > 1 else 1.0
     x_of = _scale(float(times[0]) - step / 2, float(times[-1]) + step / 2, LEFT, WIDTH - RIGHT)
     y_of = _scale(0.0, 1.0, HEIGHT - BOTTOM, TOP)
-    bands = "".join(
-        f'<rect class="band" x="{x_of(float(times[a]) - step / 2):.1f}" y="{TOP:g}"'
-        f' height="{HEIGHT - BOTTOM - TOP:g}" '
-        f'width="{max(x_of(float(times[b]) + step / 2) - x_of(float(times[a]) - step / 2), 1):.1f}"/>'
-        for a, b in runs(marked)
-    )
-    lines = "".join(
-        '<polyline class="line"'
-        f' points="{" ".join(f"{x_of(times[i]):.1f},{y_of(share[i]):.1f}" for i in range(a, b + 1))}"/>'
-        for a, b in runs(~marked)
-    )
+    bands = ""
+    for a, b in runs(marked):
+        left = x_of(float(times[a]) - step / 2)
+        width = max(x_of(float(times[b]) + step / 2) - left, 1)
+        bands += (
+            f'<rect class="band" x="{left:.1f}" y="{TOP:g}" height="{HEIGHT - BOTTOM - TOP:g}"'
+            f' width="{width:.1f}"/>'
+        )
+    lines = ""
+    for a, b in runs(~marked):
+        dots = " ".join(f"{x_of(times[i]):.1f},{y_of(share[i]):.1f}" for i in range(a, b + 1))
+        lines += f'<polyline class="line" points="{dots}"/>'
     up = [(v, f"{v:.0%}") for v in (0.0, 0.25, 0.5, 0.75, 1.0)]
     steps = [(v, f"{v:g}") for v in ticks(float(times[0]), float(times[-1]), 8)]
     return _svg(
@@ -175,13 +170,11 @@ def plan(
     labels: tuple[str, str],
     description: str,
 ) -> str:
-    """A path over the points of a map, lengths alike in both directions; where it was not found it
-    is not drawn.
-    """
+    """A path over the points of a map, with equal axes, drawn where it was found."""
     shown = np.concatenate([path[found], np.percentile(points, [2, 98], axis=0)])
     low, high = shown.min(0), shown.max(0)
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    # units for a step on the page
+    # units per step on the page
     each = 1.1 * float(max((high[0] - low[0]) / width, (high[1] - low[1]) / height)) or 1.0
     middle = (low + high) / 2
     x_low, y_low = middle[0] - each * width / 2, middle[1] - each * height / 2
@@ -204,7 +197,7 @@ def plan(
 
 
 def runs(which: Bool[Array, " n"]) -> list[tuple[int, int]]:
-    """First and last place of every run of what is true."""
+    """First and last index of every run of true values."""
     edges = np.diff(np.concatenate([[0], which.astype(np.int64), [0]]))
     return list(
         zip(

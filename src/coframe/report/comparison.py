@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A comparison as a page of its own: a table of figures, and a chart of each."""
+"""A comparison of methods as a page: a table of figures, and a chart of each."""
 
 import os
 from pathlib import Path
 
 from coframe.baselines.compare import Comparison
-from coframe.io.files import atomic
 from coframe.report import charts
 from coframe.report.markup import lengths, name, text
-from coframe.report.page import Section, page
+from coframe.report.page import Section, facts, notice_list, page, save
 
 UNKNOWN = float("nan")
 
@@ -18,33 +17,25 @@ def write(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
 
     >>> coframe.report.comparison.write(coframe.compare(clouds), "comparison.html")
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
-        temporary.write_text(html(comparison), encoding="utf-8", newline="\n")
-    return path
+    return save(path, html(comparison))
 
 
 def html(comparison: Comparison) -> str:
     """The page."""
-    facts = [
+    values = [
         (str(len(comparison.names)), "clouds"),
         (str(len(comparison.rows) - 1), "methods"),
-        (str(comparison.points), "points a cloud, at most"),
+        (str(comparison.points), "points per cloud, at most"),
         (lengths([comparison.gate])[0], "gate"),
         (comparison.start, "start"),
     ]
-    summary = "".join(
-        f"<div><dd>{text(value)}</dd><dt>{text(label)}</dt></div>" for value, label in facts
-    )
-    lost = "".join(
-        f'<li class="notice weak"><span class="mark">!</span><span><b>{name(cloud)}</b> could not'
-        " be matched with the others and was left out.</span></li>"
+    lost = [
+        ("weak", f"<b>{name(cloud)}</b> could not be matched with the others and was left out.")
         for cloud in comparison.left_out
-    )
-    warnings = f'<ul class="notices" aria-label="Warnings">{lost}</ul>' if lost else ""
+    ]
+    warnings = notice_list(lost, "") if lost else ""
     sections = [Section("figures", "Figures", _table(comparison)), *_charts(comparison)]
-    return page("coframe comparison", summary, warnings, sections)
+    return page("coframe comparison", facts(values), warnings, sections)
 
 
 def columns(comparison: Comparison) -> dict[str, list[str]]:
@@ -91,10 +82,10 @@ def _table(comparison: Comparison) -> str:
     return (
         '<div class="scroll"><table'
         f' class="clouds"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div><p'
-        ' class="small">Residual: the median distance of a point to the surface of the other'
-        " clouds, where one is within the gate. Overlap: the share of points for which that is so."
-        f" Lengths are in the units of the input.{errors} The start is what every method began"
-        " with; its seconds were spent to find it.</p>"
+        ' class="small">Overlap: the share of points with a surface of another cloud within the'
+        " gate. Residual: the median distance of these points to that surface. Lengths are in the"
+        f" units of the input.{errors} Every method starts from the poses in the row start; its"
+        " seconds are the time to find them.</p>"
     )
 
 

@@ -21,9 +21,7 @@ from coframe.types import Array
 
 
 def clean(value: object) -> str:
-    """A string that any page may hold: control characters, and bytes of file names that are no
-    text, are marked as such.
-    """
+    """A string without control characters and without bytes that are no text (in file names)."""
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cs") and c not in "\t\n" else c
         for c in str(value)
@@ -31,27 +29,28 @@ def clean(value: object) -> str:
 
 
 def text(value: object) -> str:
-    """Anything as text of a page, in an element or in a quoted attribute."""
+    """A value as text of a page, in an element or in a quoted attribute."""
     return html.escape(clean(value), quote=True)
 
 
 def name(value: object) -> str:
-    """A name from input; its writing direction does not reach what follows."""
+    """A name from input, isolated so that its writing direction does not affect what follows."""
     return f"<bdi>{text(value)}</bdi>"
 
 
+def count(number: int) -> str:
+    """A whole number with narrow spaces between thousands."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
 def json_block(value: Any) -> str:
-    """JSON that may stand inside a script element: no character of it can end the element or the
-    line.
-    """
+    """JSON for the inside of a script element: no character of it can end the element or a line."""
     plain = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def pack(arrays: dict[str, Array]) -> tuple[dict[str, list[int]], str]:
-    """Arrays end to end as base64, and where each begins and how many bytes it has; every beginning
-    is a multiple of 4.
-    """
+    """Arrays as one base64 string, and the offset (a multiple of 4) and length of each [bytes]."""
     where, parts, end = {}, [], 0
     for key, array in arrays.items():
         raw = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes()
@@ -78,8 +77,9 @@ def png(image: UInt8[Array, "H W 3"]) -> str:
 
 
 def lengths(values: Sequence[float] | Float[Array, " n"], digits: int = 3) -> list[str]:
-    """Numbers of one column with the same decimals, `digits` of them significant in the median one;
-    73.9e-6, not 0.0000739.
+    """Numbers of one column with equal decimals; the median one has `digits` significant digits.
+
+    Small ones are written 73.9e-6, not 0.0000739.
     """
     finite = [abs(v) for v in values if math.isfinite(v) and v]
     typical = float(np.median(finite)) if finite else 1.0

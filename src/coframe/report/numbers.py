@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The numbers behind the report: what clouds share two by two, how sure each pose is, and what
-deserves a warning.
-"""
+"""The numbers behind the report: overlap and gap of pairs, uncertainty of poses, and warnings."""
 
 from dataclasses import dataclass
 
@@ -16,13 +14,12 @@ from coframe.geometry import extent
 from coframe.result.registration import Registration
 from coframe.types import Array
 
-MANY_OUTLIERS = 0.3  # share of all points
-NOTHING = 1e-3  # points
+MANY_OUTLIERS = 0.3  # [limit] [share of all points] beyond which the report warns
+NOTHING = 1e-3  # [guard] [points] a component with less of a cloud is not seen by it
 
 
 def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"]]:
-    """Overlap: the share of cloud i's points on surface that cloud j sees too. Residual: the gap
-    between the two there.
+    """Overlap, the share of cloud i's points on surface that cloud j sees too, and the gap there.
 
     The rules are those of the verdicts, for one other cloud instead of all others. The residual is
     a root mean square along the surface normals, in user units; NaN where the two share nothing,
@@ -34,7 +31,7 @@ def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"
     overlap, residual = np.zeros((M, M)), np.full((M, M), np.nan)
     A, h = np.ascontiguousarray(mass.T), np.ascontiguousarray(height.T)
     for i in range(M):
-        k = np.flatnonzero(A[:, i] > NOTHING)  # the rest of the model is not seen by cloud i
+        k = np.flatnonzero(A[:, i] > NOTHING)
         own, other, gap = A[k, i, None], A[k], h[k] - h[k, i, None]
         overlap[i] = own[:, 0] @ (other > ALIGN.verdict.min_shared * own) / result.moments.points[i]
         weight = other * own / (other + own) * ((other > 1) & (own > 1))
@@ -48,7 +45,7 @@ def pairs(result: Registration) -> tuple[Float[Array, "M M"], Float[Array, "M M"
 
 
 def groups(overlap: Float[Array, "M M"]) -> list[list[int]]:
-    """Clouds that hang together through shared surface, largest group first."""
+    """Sets of clouds connected through shared surface, largest first."""
     linked = np.maximum(overlap, overlap.T) >= ALIGN.verdict.failed_overlap
     count, label = connected_components(linked, directed=False)
     return sorted(
@@ -57,9 +54,7 @@ def groups(overlap: Float[Array, "M M"]) -> list[list[int]]:
 
 
 def uncertainty(result: Registration) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
-    """One standard deviation of each pose in its least certain direction: the turn [degrees] and
-    the shift [user units].
-    """
+    """Standard deviation of each pose in its least certain direction: turn [deg], shift [unit]."""
     D = result.mixture.dimension
     blocks = result.pose_covariance[:, :-D, :-D], result.pose_covariance[:, -D:, -D:]
     turn, shift = (np.sqrt(np.maximum(_largest(block), 0)) for block in blocks)
@@ -76,8 +71,7 @@ def _largest(blocks: Float[Array, "M n n"]) -> Float[Array, " M"]:
 def same_gauge(
     poses: Float[Array, "M D1 D1"], result: Registration, corners: Float[Array, "M C D"]
 ) -> Float[Array, "M D1 D1"]:
-    """The poses after the common motion that brings them closest to the final ones; such a motion
-    means nothing.
+    """The poses after the common motion (the gauge) that brings them closest to the final ones.
 
     `corners` are some points of each cloud, in its own frame.
     """
@@ -91,28 +85,26 @@ def same_gauge(
 def travelled(
     start: Float[Array, "M D1 D1"], result: Registration, centres: Float[Array, "M D"]
 ) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
-    """How far each cloud was turned [degrees] and its centre moved [user units] from its start, in
-    the same gauge.
-    """
+    """The turn [deg] of each cloud and the movement [unit] of its centre from its start pose."""
     turn = np.degrees(geometry.angle(geometry.rotation(result.poses @ geometry.inverse(start))))
-    places = [
+    moved = [
         geometry.transform(b, c[None])[0] - geometry.transform(a, c[None])[0]
         for a, b, c in zip(start, result.poses, centres, strict=True)
     ]
-    return turn, np.linalg.norm(places, axis=1)
+    return turn, np.linalg.norm(moved, axis=1)
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that the reader must know before all else."""
+    """A warning at the top of the report."""
 
     level: str  # "failed" or "weak"
-    cloud: str | None  # the name of the cloud concerned
+    cloud: str | None  # name of the cloud, if the warning is about one
     message: str
 
 
 def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Notice]:
-    """What concerns the whole first, then the worst clouds; empty when there is nothing to say."""
+    """Warnings: those about the whole first, then the worst clouds."""
     found = [
         Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in result.warnings
     ]
@@ -123,15 +115,16 @@ def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float)
         if v.verdict == level
     ]
     apart = groups(overlap)
-    if len(apart) > 1 and len(result.groups) < 2:  # else it is among the warnings
+    if len(apart) > 1 and len(result.groups) < 2:  # Otherwise a warning says so already.
         sizes = ", ".join(str(len(group)) for group in apart)
-        text = (
-            f"The clouds fall into {len(apart)} groups ({sizes}) that share too little surface to"
-            " be joined:"
+        message = (
+            f"The clouds form {len(apart)} sets ({sizes}) that share hardly any surface: the data"
+            " do not determine how the sets lie to each other. Add clouds in between, or rely on"
+            " the start poses."
         )
-        found.append(Notice("weak", None, f"{text} how the groups lie to each other is not known."))
+        found.append(Notice("weak", None, message))
     if result.status is not Status.CONVERGED:
-        found.append(Notice("weak", None, f"The run {result.status.value}."))
+        found.append(Notice("weak", None, f"The run {result.status.sentence}."))
     if outliers > MANY_OUTLIERS:
         found.append(
             Notice("weak", None, f"{outliers:.0%} of all points fit no component of the model.")
@@ -144,7 +137,8 @@ def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float)
                 Notice(
                     "weak",
                     name,
-                    "its pose is hardly determined by the data; see its standard deviations",
+                    "its pose is hardly determined by the data (see ± turn and ± shift below); more"
+                    " overlap would help",
                 )
             )
     return found

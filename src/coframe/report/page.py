@@ -14,23 +14,21 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from coframe.errors import InputError
-from coframe.io import ply
 from coframe.io.files import atomic
 from coframe.report import charts, numbers, scene
-from coframe.report.markup import json_block, lengths, name, pack, png, text
+from coframe.report.markup import count, json_block, lengths, name, pack, png, text
 from coframe.report.run import Run
 from coframe.result.colours import palette
+from coframe.result.merged import COLOURS, GREY
 from coframe.result.registration import UNRELIABLE, Registration
 from coframe.types import Array
 
-NUMBERS = 16  # clouds whose pair figures are written out
-CELLS = 40  # clouds whose pair figures are a table; beyond, a picture
+NUMBERS = 16  # [size] [clouds] up to which figures of pairs are written into cells
+CELLS = 40  # [size] [clouds] up to which figures of pairs are a table, not a picture
 MARKS = {"aligned": "✓", "weak": "!", "failed": "✕"}
 
 
@@ -44,15 +42,47 @@ class Section:
     wide: bool = True
 
 
-def write(result: Registration, path: str | os.PathLike[str], **options: Any) -> Path:
-    """Write the report to a file; options as for `html`.
+def write(
+    result: Registration,
+    path: str | os.PathLike[str],
+    *,
+    run: Run | None = None,
+    points: int = scene.POINTS,
+    rng: np.random.Generator | None = None,
+) -> Path:
+    """Write the report to a file.
 
+    Parameters
+    ----------
+    result
+        The registration. Points are shown in their own colours where `attributes` has them.
+    path
+        The file to write.
+    run
+        How the result came about.
+    points
+        Number of points shown, of all clouds together.
+    rng
+        Chooses the points. Default: always the same ones.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Examples
+    --------
     >>> coframe.report.write(result, "report.html")
     """
+    return save(path, html(result, run=run, points=points, rng=rng))
+
+
+def save(path: str | os.PathLike[str], content: str) -> Path:
+    """Write a page to a file, whole or not at all."""
     path = Path(path)
-    page = html(result, **options)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
+        temporary.write_text(content, encoding="utf-8", newline="\n")
     return path
 
 
@@ -60,20 +90,12 @@ def html(
     result: Registration,
     *,
     run: Run | None = None,
-    colours: Sequence[UInt8[Array, "_ 3"]] | None = None,
     points: int = scene.POINTS,
     rng: np.random.Generator | None = None,
 ) -> str:
-    """The report as one page that needs nothing else.
-
-    run: how the result came about. colours: the clouds' own, per point, red, green and blue.
-    points: how many are shown in all. rng: chooses them (default: always the same ones).
-    """
+    """The report as one page that needs nothing else; see `write`."""
     run = run or Run()
-    if colours is not None and [len(c) for c in colours] != [len(c) for c in result.clouds]:
-        raise InputError(
-            "colours: expected one row per point of every cloud, found other numbers of rows"
-        )
+    colours = _own_colours(result)
     rng = np.random.default_rng(0) if rng is None else rng
     drawn = scene.of(result, start=run.start, colours=colours, rng=rng, points=points)
     overlap, residual = numbers.pairs(result)
@@ -84,34 +106,35 @@ def html(
         Section("components", "Components", _components(result), wide=False),
         Section("poses", "Clouds and poses", _poses(result, drawn, run)),
         Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
-        Section("run", "How this was made", _run(result, run)),
+        Section("run", "How this was made", how_made(run, status=result.status.sentence)),
     ]
     notices = numbers.notices(result, overlap, outliers)
     return page(
         "coframe report",
         _summary(result, run, outliers),
-        _notices(result, notices),
+        notice_list(
+            [_notice(each) for each in notices],
+            f"All {len(result.poses)} clouds are aligned; {text(result.status.sentence)}.",
+        ),
         sections,
         drawn,
     )
 
 
-def stored_colours(
-    folder: str | os.PathLike[str], result: Registration
-) -> list[UInt8[Array, "_ 3"]] | None:
-    """The clouds' own colours, where the merged.ply of a result folder has them."""
-    if result.sizes:  # the folder has more points than the result
-        channels = ("red", "green", "blue")
-        if not all(set(channels) <= set(each) for each in result.attributes):
-            return None
-        return [np.stack([each[channel] for channel in channels], 1) for each in result.attributes]
-    vertices = ply.read(Path(folder) / "merged.ply")
-    if not {"red", "green", "blue"} <= set(vertices.dtype.names or ()):
+def _own_colours(result: Registration) -> list[UInt8[Array, "_ 3"]] | None:
+    """The clouds' own colours, grey for clouds that have none; None where no cloud has any."""
+    coloured = [
+        all(channel in each and each[channel].dtype == np.uint8 for channel in COLOURS)
+        for each in result.attributes
+    ]
+    if not any(coloured):
         return None
-    whole = np.stack([np.asarray(vertices[channel]) for channel in ("red", "green", "blue")], 1)
-    if whole.dtype != np.uint8:
-        return None
-    return [whole[vertices["cloud"] == j] for j in range(len(result.poses))]
+    return [
+        np.stack([each[channel] for channel in COLOURS], 1)
+        if has
+        else np.full((len(cloud), 3), GREY, np.uint8)
+        for each, has, cloud in zip(result.attributes, coloured, result.clouds, strict=True)
+    ]
 
 
 def page(
@@ -132,8 +155,8 @@ def page(
     where, arrays = pack(drawn.arrays if drawn else {})
     header = {**drawn.header, "arrays": where} if drawn else {}
     body = "".join(
-        f'<section id="{part.key}"'
-        f' class="card{" wide" if part.wide else ""}"><h2>{text(part.title)}</h2>{part.body}</section>'
+        f'<section id="{part.key}" class="card{" wide" if part.wide else ""}">'
+        f"<h2>{text(part.title)}</h2>{part.body}</section>"
         for part in sections
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -155,10 +178,10 @@ def page(
 
 def _summary(result: Registration, run: Run, outliers: float) -> str:
     good = sum(v.verdict == "aligned" for v in result.verdicts)
-    residuals = [v.residual for v in result.verdicts]
+    residuals = [v.residual for v in result.verdicts if v.verdict != "failed"] or [np.nan]
     values = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
-        (f"{sum(result.counts):,}".replace(",", "\N{NARROW NO-BREAK SPACE}"), "points"),
+        (count(sum(result.counts)), "points"),
         (lengths([float(np.median(residuals))])[0], "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
@@ -166,9 +189,10 @@ def _summary(result: Registration, run: Run, outliers: float) -> str:
     return facts(values, run)
 
 
-def facts(values: Sequence[tuple[str, str]], run: Run) -> str:
-    """Figures and what they are, side by side, and the time that the run took."""
-    taken = [] if run.seconds is None else [(_duration(run.seconds), "run time")]
+def facts(values: Sequence[tuple[str, str]], run: Run | None = None) -> str:
+    """Figures with their labels, the time of the run among them."""
+    seconds = None if run is None else run.seconds
+    taken = [] if seconds is None else [(_duration(seconds), "run time")]
     return "".join(
         f"<div><dd>{text(value)}</dd><dt>{text(label)}</dt></div>"
         for value, label in [*values, *taken]
@@ -185,18 +209,23 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _notices(result: Registration, found: Sequence[numbers.Notice]) -> str:
-    if not found:
+def notice_list(notices: Sequence[tuple[str, str]], otherwise: str) -> str:
+    """Notices, each a level ("failed" or "weak") and HTML; or the HTML that all is well."""
+    if not notices:
         return (
-            f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>All'
-            f" {len(result.poses)} clouds are aligned; {text(result.status.value)}.</p>"
+            f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>{otherwise}</p>'
         )
     items = "".join(
-        f'<li class="notice {w.level}"><span class="mark">{MARKS[w.level]}</span><span>'
-        f"{f'<b>{name(w.cloud)}</b> ' if w.cloud is not None else ''}{text(w.message)}</span></li>"
-        for w in found
+        f'<li class="notice {level}"><span class="mark">{MARKS[level]}</span>'
+        f"<span>{body}</span></li>"
+        for level, body in notices
     )
     return f'<ul class="notices" aria-label="Warnings">{items}</ul>'
+
+
+def _notice(notice: numbers.Notice) -> tuple[str, str]:
+    cloud = "" if notice.cloud is None else f"<b>{name(notice.cloud)}</b> "
+    return notice.level, f"{cloud}{text(notice.message)}"
 
 
 def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: bool) -> str:
@@ -211,13 +240,11 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
         )
     )
     total = sum(result.counts)
-    of_all = f"{total:,} points of {len(result.names)} clouds are shown"
-    note = (
-        f"{drawn.shown:,} of {of_all}, evenly thinned" if drawn.shown < total else f"All {of_all}"
-    )
+    of_all = f"{count(total)} points of {len(result.names)} clouds are shown"
+    thinned = f"{count(drawn.shown)} of {of_all}, evenly thinned"
     values = {
         "before": (
-            "As the clouds lay at the start"
+            "The clouds under their start poses"
             if frames[0] == "start"
             else "After the first iteration"
         ),
@@ -228,7 +255,9 @@ def _scene(result: Registration, drawn: scene.Scene, outliers: float, coloured: 
         "outliers": f"{outliers:.1%}",
         "components": len(result.mixture),
         "chips": chips,
-        "note": note.replace(",", "\N{NARROW NO-BREAK SPACE}"),
+        "note": thinned if drawn.shown < total else f"All {of_all}",
+        "mouse": "Drag to move" if D == 2 else "Drag to turn, right-drag or Shift to move",
+        "touch": "One finger moves, two zoom" if D == 2 else "One finger turns, two move and zoom",
     }
     return Template(
         (files("coframe.report") / "scene.html").read_text(encoding="utf-8")
@@ -240,23 +269,23 @@ def _convergence(result: Registration) -> str:
         return "<p>No iteration was run.</p>"
     likelihood = np.array([step.log_likelihood / step.points for step in result.history])
     steps = np.array([step.step for step in result.history])
-    climb = (
-        f"<figure>{charts.curve(likelihood, label='log-likelihood per point', across='iteration')}<figcaption>A"
-        " jump marks a new level: another mixture, so another likelihood. Within a level it never"
-        " falls. Click to see that iteration.</figcaption></figure>"
+    climb = figure(
+        charts.curve(likelihood, label="log-likelihood per point", across="iteration"),
+        "The log-likelihood jumps where a new level begins with another mixture; within a level it"
+        " never falls. Click to see an iteration.",
     )
-    return (
-        f"{climb if np.isfinite(likelihood).all() else ''}"  # methods of others have none
-        f"<figure>{charts.curve(steps, label='largest step', across='iteration', log=True)}"
-        "<figcaption>The longest way of any cloud in an iteration, as a share of the scene's"
-        " radius.</figcaption></figure>"
+    change = figure(
+        charts.curve(steps, label="largest step", across="iteration", log=True),
+        "The largest movement of a cloud in each iteration, as a share of the scene's radius.",
     )
+    # Other methods have no likelihood.
+    return f"{climb if np.isfinite(likelihood).all() else ''}{change}"
 
 
 def _components(result: Registration) -> str:
     mixture, good = result.mixture, result.reliable()
     bad = int((~good).sum())
-    unreliable = f"{bad} of {len(good)} components are unreliable: their points count as outliers."
+    unreliable = f"{bad} of {len(good)} components are unreliable; their points count as outliers."
     if mixture.spherical:
         deviations = np.sqrt(mixture.variances)
         threshold = float(np.sqrt(UNRELIABLE * np.median(mixture.variances)))
@@ -267,18 +296,12 @@ def _components(result: Registration) -> str:
             threshold=threshold,
             threshold_label=f"{UNRELIABLE:g} × median variance",
         )
-        return (
-            f"<figure>{chart}<figcaption>{unreliable} They are wider than the"
-            " threshold.</figcaption></figure>"
-        )
+        return figure(chart, f"{unreliable} Unreliable components are wider than the threshold.")
     values = np.sqrt(np.maximum(np.linalg.eigvalsh(mixture.covariances), 0))
     thick = charts.histogram(
         values[:, 0], good, label="thickness (standard deviation along the normal)", threshold=None
     )
-    body = (
-        f"<figure>{thick}<figcaption>How thin the model of the surface is: noise and misalignment"
-        " make it thicker.</figcaption>"
-    )
+    body = figure(thick, "Thickness of the modelled surface; noise and misalignment increase it.")
     if mixture.outlier_density > 0:
         peaks = np.log(mixture.weights) + mixture.log_peaks - np.log(mixture.outlier_density)
         ratio = charts.histogram(
@@ -288,11 +311,9 @@ def _components(result: Registration) -> str:
             threshold=1.0,
             threshold_label="outlier threshold",
         )
-        body += (
-            f"</figure><figure>{ratio}<figcaption>{unreliable} They are nowhere as dense as the"
-            " outlier class.</figcaption>"
-        )
-    return body + "</figure>"
+        caption = "Unreliable components are everywhere less dense than the outlier class."
+        body += figure(ratio, f"{unreliable} {caption}")
+    return body
 
 
 def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
@@ -303,7 +324,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
         ("points", "", [str(count) for count in result.counts]),
         (
             "overlap",
-            "share of its points on surface that other clouds see too",
+            "share of its points on surface that other clouds see as well",
             [f"{v.overlap:.0%}" for v in result.verdicts],
         ),
         (
@@ -318,25 +339,25 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
         ),
         (
             "expected",
-            "the gap that the scatter of its points alone would leave",
+            "the gap that noise alone would leave",
             gaps[len(result.poses) :],
         ),
         (
             "± turn [°]",
-            "standard deviation of the rotation in its least certain direction",
+            "standard deviation of the rotation in the least certain direction",
             lengths(turn, 2),
         ),
         (
             "± shift",
-            "standard deviation of the position in its least certain direction",
+            "standard deviation of the position in the least certain direction",
             lengths(shift, 2),
         ),
     ]
     if run.start is not None:
         turned, moved = numbers.travelled(drawn.start, result, centres)
         columns += [
-            ("turned [°]", "from its start", lengths(turned)),
-            ("moved", "its centre, from its start", lengths(moved)),
+            ("turned [°]", "rotation from its start pose", lengths(turned)),
+            ("moved", "movement of its centre from its start pose", lengths(moved)),
         ]
     head = "".join(
         f'<th scope="col" title="{text(hint)}">{text(label)}</th>' for label, hint, _ in columns
@@ -351,7 +372,8 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
             f'<tr><th scope="row">{name(cloud)}</th><td data-label="verdict"><span class="badge'
             f' {v.verdict}">'
             f"{MARKS[v.verdict]} {text(v.verdict)}</span>{reason}</td>{cells}"
-            f'<td class="pose"><details><summary>pose</summary><pre>{_matrix(result.poses[j])}</pre></details></td></tr>'
+            '<td class="pose"><details><summary>pose</summary>'
+            f"<pre>{_matrix(result.poses[j])}</pre></details></td></tr>"
         )
     return (
         '<div class="scroll"><table class="clouds"><thead><tr><th scope="col">cloud</th><th'
@@ -363,7 +385,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
 
 
 def _matrix(pose: Float[Array, "D1 D1"]) -> str:
-    """All digits that a double has."""
+    """All significant digits of a double."""
     return "\n".join(" ".join(f"{value: .15g}" for value in row) for row in pose)
 
 
@@ -397,16 +419,17 @@ def _pairs(
             f" Dark: 0, bright: {top:.2g} or more, grey: nothing shared.",
         )
     )
-    return (
-        "<div"
-        f' class="matrices"><figure>{_heat(result.names, np.where(own, np.nan, overlap), share, "overlap")}<figcaption>'
-        "Overlap: the share of the row's points on surface that the column's cloud sees"
-        f" too.{scales[0]}</figcaption></figure>"
-        f"<figure>{_heat(result.names, np.clip(residual / (top or 1.0), 0, 1), distance, 'gap')}<figcaption>Gap"
-        " between the "
-        "two clouds along the surface normal, root mean"
-        f" square{unit if share else ''}.{scales[1]}</figcaption></figure></div>"
+    overlaps = figure(
+        _heat(result.names, np.where(own, np.nan, overlap), share, "overlap"),
+        "Overlap: the share of the row's points on surface that the column's cloud sees as well."
+        f"{scales[0]}",
     )
+    gaps = figure(
+        _heat(result.names, np.clip(residual / (top or 1.0), 0, 1), distance, "gap"),
+        "Gap between the two clouds along the surface normal, root mean square"
+        f"{unit if share else ''}.{scales[1]}",
+    )
+    return f'<div class="matrices">{overlaps}{gaps}</div>'
 
 
 def _heat(
@@ -434,7 +457,8 @@ def _heat(
             value, label = values[row, column], labels[row][column]
             style = f' style="--v:{value:.2f}"' if np.isfinite(value) else ""
             hint = "" if written else f' title="{text(f"{n} – {other}: {label}")}"'
-            cells += f"<td{style}{hint}{' class=strong' if value > 0.65 else ''}>{text(label) if written else ''}</td>"
+            strong = " class=strong" if value > 0.65 else ""
+            cells += f"<td{style}{hint}{strong}>{text(label) if written else ''}</td>"
         rows += f'<tr><th scope="row" title="{text(n)}"><span>{name(n)}</span></th>{cells}</tr>'
     table = (
         '<table class="heat'
@@ -443,15 +467,20 @@ def _heat(
     return f'<div class="scroll">{table}</div>'
 
 
-def _run(result: Registration, run: Run) -> str:
+def figure(chart: str, caption: str) -> str:
+    """A chart with its caption, both HTML."""
+    return f"<figure>{chart}<figcaption>{caption}</figcaption></figure>"
+
+
+def how_made(run: Run, **facts: object) -> str:
+    """The command of a run, some facts, its options and the versions that it ran with."""
     command = (
         f"<pre class=command>{text(run.command)}</pre>"
         if run.command
         else "<p>Called from Python.</p>"
     )
-    facts = {"status": result.status.value, **run.options, **run.versions}
     rows = "".join(
         f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>"
-        for key, v in facts.items()
+        for key, v in {**facts, **run.options, **run.versions}.items()
     )
     return f'{command}<dl class="facts">{rows}</dl>'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a result came about: what a report must say and a result does not hold."""
+"""How a result came about: what the report says beyond the result itself."""
 
 import json
 import os
@@ -22,7 +22,7 @@ FILE = "run.json"
 
 
 def versions() -> dict[str, str]:
-    """Of everything that can change a digit of the result."""
+    """Versions of everything that can change a digit of the result."""
     packages = {name: version(name) for name in ("coframe", "numpy", "scipy", "numba")}
     return packages | {
         "python": platform.python_version(),
@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """The circumstances of a registration; all that is not known stays empty."""
+    """How a registration was run; what is unknown stays empty."""
 
     command: str = ""  # as typed
     options: Mapping[str, Any] = field(default_factory=dict)  # the seed among them
@@ -41,7 +41,7 @@ class Run:
     start: Float[Array, "M D1 D1"] | None = None  # poses before the first iteration
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write run.json, so that the report can be made again."""
+        """Write run.json, from which the report can be written again."""
         path = Path(folder) / FILE
         content = asdict(self) | {
             "format": FORMAT,
@@ -53,9 +53,7 @@ class Run:
 
 
 def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
-    """The run that `Run.save` wrote, or an empty one where there is no file; `shape` is that of the
-    poses.
-    """
+    """The run that `Run.save` wrote, or an empty one if there is no file; `shape`: of the poses."""
     path = Path(folder) / FILE
     if not path.is_file():
         return Run(versions={})
@@ -65,7 +63,7 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
             raise ValueError(f"format {content['format']!r}")
         start = None if content["start"] is None else np.array(content["start"], float)
         if start is not None and (start.shape != shape or not np.isfinite(start).all()):
-            raise ValueError(f"start poses of shape {start.shape} where {shape} are due")
+            raise ValueError(f"start poses of shape {start.shape}, not {shape}")
         seconds = None if content["seconds"] is None else float(content["seconds"])
         return Run(
             str(content["command"]),
@@ -76,5 +74,6 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{path}: expected a {FORMAT} file, found something else ({error})"
+            f"{path}: expected a {FORMAT} file, found something else ({error});"
+            " delete it to write a report without it"
         ) from None

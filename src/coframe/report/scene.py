@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What the viewer draws: a share of every cloud's points, the poses of every iteration, the model
-under these poses.
+"""What the viewer draws: points of every cloud, poses of every iteration, the model under them.
 
-Everything is taken relative to the scene's centre, in double precision, before it becomes single
-precision: survey coordinates do not shake.
+Everything is relative to the scene's centre before it becomes single precision, so that survey
+coordinates keep their digits.
 """
 
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ from coframe.report.markup import clean
 from coframe.result.registration import Registration
 from coframe.types import Array
 
-POINTS = 200_000  # in all
-POSES = 40_000  # of all clouds and iterations
-ELLIPSOIDS = 25_000  # of all components and key frames
-EFFORT = 10_000_000  # clouds x components x key frames
-SPACING_SAMPLE = 4_000
+POINTS = 200_000  # [size] points of all clouds that are shown
+POSES = 40_000  # [size] poses of all clouds in all frames
+ELLIPSOIDS = 25_000  # [size] components in all key frames
+EFFORT = 10_000_000  # [size] clouds x components x key frames
+SPACING_SAMPLE = 4_000  # [size] points whose distance to neighbours is measured
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,7 @@ class Scene:
 
 
 def shares(sizes: Sequence[int], budget: int) -> list[int]:
-    """How many points of each cloud are kept: all of a small one, the same number of every large
-    one, at least one.
-    """
+    """Points of each cloud to keep: all of a small one, the same number of every large one."""
     kept, left = [0] * len(sizes), budget
     for rank, j in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
         kept[j] = max(1, min(sizes[j], left // (len(sizes) - rank)))
@@ -58,6 +55,8 @@ def of(
     colours: Sequence[UInt8[Array, "_ 3"]] | None,
     rng: np.random.Generator,
     points: int = POINTS,
+    poses: int = POSES,
+    ellipsoids: int = ELLIPSOIDS,
 ) -> Scene:
     """The scene of a result.
 
@@ -79,16 +78,16 @@ def of(
     )
     good = aligned[~np.concatenate(outlier)]
     origin, low, high = box(good if len(good) > 10 else aligned)
-    frames, labels = _frames(result, start, corners)
-    most = max(2, min(ELLIPSOIDS // len(result.mixture), EFFORT // result.moments.mass.size))
+    frames, labels = _frames(result, start, corners, poses)
+    most = max(2, min(ellipsoids // len(result.mixture), EFFORT // result.moments.mass.size))
     keys = np.unique(np.linspace(0, len(frames) - 1, min(len(frames), most)).round())
-    components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ELLIPSOIDS])
+    components = np.sort(np.argsort(-result.mixture.weights, kind="stable")[:ellipsoids])
     arrays = {
         "points": _three(
             np.concatenate([cloud - c for cloud, c in zip(chosen, centres, strict=True)])
         ).astype("f4"),
         "outlier": np.concatenate(outlier).astype("u1"),
-        "poses": np.stack([_relative(poses, centres, origin) for poses in frames]).astype("f4"),
+        "poses": np.stack([_relative(each, centres, origin) for each in frames]).astype("f4"),
         "model": np.stack(
             [_model(result, frames[int(f)], origin)[components] for f in keys]
         ).astype("f4"),
@@ -123,19 +122,21 @@ def box(
 
 
 def _frames(
-    result: Registration, start: Float[Array, "M D1 D1"] | None, corners: Float[Array, "M C D"]
+    result: Registration,
+    start: Float[Array, "M D1 D1"] | None,
+    corners: Float[Array, "M C D"],
+    limit: int,
 ) -> tuple[list[Float[Array, "M D1 D1"]], list[str]]:
-    """Poses from the start to the result in one gauge, and what each frame is called; few enough to
-    fit in.
+    """Poses from the start to the result in one gauge, at most `limit` in all, and their labels.
 
-    Clouds that joined after an iteration (`extend`) lie in their place all the time.
+    Clouds that were added later (`extend`) keep their final pose in all frames.
     """
     frames = [] if start is None else [(start, "start")]
     histories = [
         np.concatenate([step.poses, result.poses[len(step.poses) :]]) for step in result.history
     ]
     frames += [(poses, f"iteration {i}") for i, poses in enumerate(histories, 1)]
-    if len(frames) > (most := max(2, POSES // len(result.poses))):
+    if len(frames) > (most := max(2, limit // len(result.poses))):
         frames = [frames[i] for i in np.linspace(0, len(frames) - 1, most).round().astype(int)]
     poses = [numbers.same_gauge(each, result, corners) for each, _ in frames]
     return [*poses, result.poses], [*(label for _, label in frames), "result"]
@@ -157,11 +158,9 @@ def _relative(
 def _model(
     result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]
 ) -> Float[Array, "K 9"]:
-    """Mean and symmetric root (xx, yx, yy, zx, zy, zz) of the covariance of each component when the
-    clouds lie at `poses`.
+    """The components under other poses of the clouds, as `roots` returns them.
 
-    Points keep the component that the result gives them: where clouds lie apart, their components
-    are wide.
+    Points keep the component of the result, so components are wide where clouds are apart.
     """
     mixture = result.mixture
     means, covariances = mixture.means, mixture.covariances
@@ -173,13 +172,13 @@ def _model(
 
 
 def roots(means: Float[Array, "K D"], covariances: Float[Array, "K D D"]) -> Float[Array, "K 9"]:
-    """Components as the viewer wants them: mean and symmetric root (xx, yx, yy, zx, zy, zz)."""
+    """Mean and symmetric root of the covariance (xx, yx, yy, zx, zy, zz) of each component."""
     D = means.shape[1]
     values, axes = np.linalg.eigh(covariances)
-    # a single point rounds to below zero
+    # [guard] The variance of a single point may be rounded to below zero.
     values = np.sqrt(np.maximum(values, np.maximum(1e-6 * values[:, -1:], 0)))
     root = np.zeros((len(means), 3, 3))
-    root[:, 2, 2] = values[:, 0]  # in the plane: as thin as it is narrow
+    root[:, 2, 2] = values[:, 0]  # In 2-D: as thick as narrow.
     root[:, :D, :D] = (axes * values[:, None, :]) @ np.swapaxes(axes, 1, 2)
     rows, columns = np.tril_indices(3)
     return np.concatenate([_three(means), root[:, rows, columns]], 1)
@@ -191,7 +190,7 @@ def _three(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
 
 
 def spacing(points: Float[Array, "N D"], rng: np.random.Generator) -> float:
-    """How far apart neighbours among the shown points are, typically."""
+    """Typical distance between neighbours among the points."""
     some = points[rng.permutation(len(points))[:SPACING_SAMPLE]]
     distance = cKDTree(points).query(some, min(5, len(points)))[0][:, -1]
     return float(np.median(distance))

@@ -14,10 +14,9 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.em.mixture import Mixture
-from coframe.io.files import atomic
 from coframe.report import charts
-from coframe.report.markup import lengths, name, text
-from coframe.report.page import MARKS, Section, facts, page
+from coframe.report.markup import count, lengths, name
+from coframe.report.page import Section, facts, how_made, notice_list, page, save
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
 from coframe.result.colours import palette
@@ -37,10 +36,7 @@ def write(
 
     >>> coframe.report.track.write(coframe.track(frames), frames.names, "report.html")
     """
-    path = Path(path)
-    with atomic(path) as temporary:
-        temporary.write_text(html(tracked, names, run=run), encoding="utf-8", newline="\n")
-    return path
+    return save(path, html(tracked, names, run=run))
 
 
 def html(tracked: Track, names: Sequence[str], *, run: Run | None = None) -> str:
@@ -50,7 +46,7 @@ def html(tracked: Track, names: Sequence[str], *, run: Run | None = None) -> str
     sections = [
         Section("path", "Path", _path(tracked)),
         Section("quality", "Quality", _quality(tracked), wide=False),
-        Section("run", "How this was made", _run(run, names), wide=False),
+        Section("run", "How this was made", how_made(run, frames=len(names)), wide=False),
     ]
     if drawn is not None:
         sections.insert(0, Section("scene", "Map", _map(tracked, drawn)))
@@ -143,11 +139,6 @@ def _summary(tracked: Track, run: Run) -> str:
 
 def _notices(tracked: Track, names: Sequence[str]) -> str:
     stretches = charts.runs(tracked.lost)
-    if not stretches:
-        return (
-            f'<p class="notice aligned"><span class="mark">{MARKS["aligned"]}</span>No frame of'
-            f" {len(tracked)} was lost.</p>"
-        )
     told = [
         (
             f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})"
@@ -158,11 +149,7 @@ def _notices(tracked: Track, names: Sequence[str]) -> str:
     ]
     if len(stretches) > LISTED:
         told.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
-    items = "".join(
-        f'<li class="notice weak"><span class="mark">{MARKS["weak"]}</span><span>{each}</span></li>'
-        for each in told
-    )
-    return f'<ul class="notices" aria-label="Warnings">{items}</ul>'
+    return notice_list([("weak", each) for each in told], f"No frame of {len(tracked)} was lost.")
 
 
 def _path(tracked: Track) -> str:
@@ -229,24 +216,10 @@ def _map(tracked: Track, drawn: Scene) -> str:
         "components": drawn.header["components"],
         "chips": chips,
         "clouds": len(labels),
-        "note": f"{len(tracked.keyframes)} key frames, {total:,} points".replace(
-            ",", "\N{NARROW NO-BREAK SPACE}"
-        ),
+        "note": f"{len(tracked.keyframes)} key frames, {count(total)} points",
+        "mouse": "Drag to turn, right-drag or Shift to move",
+        "touch": "One finger turns, two move and zoom",
     }
     return Template(
         (files("coframe.report") / "scene.html").read_text(encoding="utf-8")
     ).substitute(values)
-
-
-def _run(run: Run, names: Sequence[str]) -> str:
-    command = (
-        f"<pre class=command>{text(run.command)}</pre>"
-        if run.command
-        else "<p>Called from Python.</p>"
-    )
-    told = {"frames": len(names), **run.options, **run.versions}
-    rows = "".join(
-        f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>"
-        for key, v in told.items()
-    )
-    return f'{command}<dl class="facts">{rows}</dl>'

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A colour per cloud, the same wherever clouds are shown."""
 
-# Seven hues that people with any colour vision tell apart (after Okabe and Ito); further ones are
-# darker or lighter.
+# Seven hues that are distinct for any colour vision (after Okabe and Ito).
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#b3a000")
-SHADES = (0.0, -0.35, 0.4, -0.6)  # towards black below 0, towards white above
+SHADES = (0.0, -0.35, 0.4, -0.6)  # further colours: darker (below 0) or lighter hues
 
 
 def palette(count: int) -> list[str]:

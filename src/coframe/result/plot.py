@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from coframe.errors import optional
 from coframe.result.colours import palette
 from coframe.types import Array
 
@@ -20,8 +21,7 @@ def figure(
     rng: np.random.Generator,
 ) -> Any:
     """The clouds (N_j, D) in their colours, D = 2 or 3, thinned evenly to about `points` in all."""
-    import plotly.graph_objects as go
-
+    go = optional("plotly.graph_objects", "plot", "result.plot()")
     share = min(1.0, points / sum(map(len, clouds)))
     made = go.Figure()
     for cloud, name, colour in zip(clouds, names, palette(len(names)), strict=True):
