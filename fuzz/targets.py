@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What is fuzzed: one function per kind of file, which reads it and looks at what came out."""
 
-import contextlib
 import json
 import shutil
 import tempfile
@@ -17,14 +16,14 @@ import numpy as np
 import coframe
 from coframe import geometry
 from coframe.align import schedule
-from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
-from coframe.io import frames, images, npz, trajectory
+from coframe.io import images, npz, trajectory
 from coframe.io import poses as pose_files
 from coframe.io.depth import Intrinsics
 from coframe.report import run
 from coframe.result import folder as folders
 from coframe.sequence import state
+from coframe.sequence.tracker import Tracker
 from fuzz import problems
 
 _unpacked = cache(npz.read)
@@ -128,18 +127,28 @@ def sequence(path: Path) -> None:
 
 
 def intrinsics(path: Path) -> None:
-    """Both readers of cameras."""
-    for read in (images.read_intrinsics, frames.read_intrinsics):
-        with contextlib.suppress(InputError):
-            camera = read(path)
-            assert np.isfinite([camera.fx, camera.fy, camera.cx, camera.cy, camera.scale]).all()
-            assert min(camera.fx, camera.fy, camera.scale) > 0
+    """The camera of an intrinsics file."""
+    camera = images.read_intrinsics(path)
+    assert np.isfinite([camera.fx, camera.fy, camera.cx, camera.cy, camera.scale]).all()
+    assert min(camera.fx, camera.fy, camera.scale) > 0
 
 
-def checkpoint(path: Path) -> None:
-    tracker = state.load(path)
-    for pose in tracker.result().poses:
+def tracker_state(path: Path) -> None:
+    """The state of a tracker, as the checkpoint of `track` holds it."""
+    tracker = Tracker()
+    with state.refusing(path, "the state of a run of track", "begin anew"):
+        state.restore(tracker, npz.read(path))
+    for pose in coframe.Track.of(tracker).poses:
         rigid(pose)
+
+
+def track_result(path: Path) -> None:
+    """The result of `track`."""
+    found = coframe.Track.load(path.parent)
+    for pose in found.poses:
+        rigid(pose)
+    assert np.isfinite(found.merged()).all()
+    assert len(found.record()["lost"]) == found.lost.sum()
 
 
 def small_run(checkpoint: coframe.Checkpoint, **arguments: Any) -> coframe.Registration:
@@ -203,7 +212,8 @@ TARGETS: dict[str, Target] = {
     "sequence-list": Target("depth.txt", sequence, _seed("png", "seed.png", "a.png")),
     "sequence-camera": Target("intrinsics.json", sequence, _seed("png", "seed.png", "a.png")),
     "sequence-image": Target("a.png", sequence, _beside(("intrinsics.json", json.dumps(vars(CAMERA)).encode()))),
-    "track-state": Target("track.npz", checkpoint),
+    "track-state": Target("track.npz", tracker_state),
+    "track-result": Target("state.npz", track_result),
     "run": Target("run.json", about_run),
     "checkpoint": Target("checkpoint.db", resumed),
     "register": Target("problem", problems.register),

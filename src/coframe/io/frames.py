@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -158,10 +158,8 @@ def open_frames(
     return FrameSource(tuple(path.name for path in files), _times(files), read)
 
 
-def from_arrays(
-    clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"] | None = None
-) -> FrameSource:
-    """Clouds in memory as frames; without `times` [s], 30 a second."""
+def from_arrays(clouds: Sequence[Any], times: Float[Array, " N"] | None = None) -> FrameSource:
+    """Clouds in memory, (N, 3) arrays, as frames; without `times` [s], 30 a second."""
     stamps = np.arange(len(clouds)) / RATE if times is None else times
 
     def read(i: int) -> Frame:

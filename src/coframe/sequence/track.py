@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -258,7 +259,7 @@ class Track(Trajectory):
 
 @quiet_blas()
 def track(
-    source: str | os.PathLike[str] | FrameSource | Iterable[Float[Array, "_ 3"]],
+    source: str | os.PathLike[str] | FrameSource | Iterable[Any],
     *,
     intrinsics: Intrinsics | str | os.PathLike[str] | None = None,
     options: TrackOptions = DEFAULTS,
