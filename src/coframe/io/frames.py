@@ -292,7 +292,7 @@ def _camera(
 
 def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Generator[T]:
     """The items of an iterator that runs in a thread, at most `limit` ahead; its exceptions are
-    raised here, in their place.
+    raised here, in their order.
     """
     waiting: queue.Queue[T | BaseException | None] = queue.Queue(limit)
     stop = threading.Event()

@@ -59,7 +59,7 @@ class PublishedOptions:
         Components whose variance is above so many times the median are outliers [paper: the
         authors' program; the text says 2].
     neighbours
-        Points that a component should hold at the start; not in the paper [0.1, unknown].
+        Points that a component should cover at the start; not in the paper [0.1, unknown].
     spacing_points
         Points from which the spacing of all is taken; not in the paper [0.1, unknown].
     fixed_share

@@ -37,8 +37,8 @@ class SequenceRecipe:
     patch_points: int = 32
     # [0 to 1] Preference for surface of rare directions. [0.1, unknown]
     direction_balance: float = 0.7
-    # [1 / component of a unit normal] Resolution at which directions of surface are told apart,
-    # about 40 degrees. [0.1, unknown]
+    # [1 / component of a unit normal] Resolution at which directions of surface are
+    # distinguished, about 40 degrees. [0.1, unknown]
     direction_resolution: float = 1.5
     # [rounds] at most, in which points that are too many for one patch go to the others.
     # [0.1, unknown]

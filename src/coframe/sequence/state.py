@@ -29,7 +29,7 @@ UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeErr
 
 @contextmanager
 def refusing(path: object, what: str, advice: str) -> Iterator[None]:
-    """One sentence about a file that does not hold what it should."""
+    """One sentence about a file that is not what it should be."""
     try:
         yield
     except (*UNREADABLE, RecursionError) as error:

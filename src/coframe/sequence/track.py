@@ -239,7 +239,7 @@ class Track(Trajectory):
         shapes = {"times": "N", "poses": "N 4 4", "lost": "N", "explained": "N"}
         frames = npz.numbers(s, shapes)["N"]
         if s["lost"].dtype != bool:
-            raise ValueError("lost does not hold truth values")
+            raise ValueError("lost is no array of truth values")
         state.check_motions("its poses", s["poses"])
         about = json.loads(str(s["about"]))
         names = tuple(str(name) for name in about["names"])

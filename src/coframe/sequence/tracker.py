@@ -111,7 +111,7 @@ class Tracker:
         self._submaps: dict[tuple[int, ...], Submap] = {}
 
     def pose(self, index: int) -> Float[Array, "4 4"]:
-        """Of a frame that has a key frame, as that lies now."""
+        """Of a frame that has a key frame, by the present pose of that."""
         return self.keyframes[self.base[index]].pose @ self.relative[index]
 
     def members(self, segment: int) -> Int[Array, " n"]:
