@@ -19,7 +19,7 @@ from coframe.io import poses as pose_files
 from coframe.io.scan import Scan
 from coframe.report.run import Run
 from coframe.sequence import state
-from coframe.sequence.tracker import Tracker, TrackOptions
+from coframe.sequence.tracker import Tracker
 from fuzz.targets import CAMERA, MESHES, POSES, small_run
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
@@ -228,11 +228,18 @@ def _sequences() -> None:
         _path(target, "seed.json").write_text(json.dumps(vars(CAMERA)))
     _path("intrinsics", "seed-preset.json").write_text('{"preset": "freiburg1"}')
     rng = np.random.default_rng(1)
-    tracker = Tracker(TrackOptions(points=200, components=8, iterations=1, threads=1))
+    tracker = Tracker(coframe.TrackOptions(points=200, components=8, iterations=1, threads=1))
     for i in range(2):
         cloud = rng.uniform(-1, 1, (200, 3)) + np.array([0, 0, 3])
-        tracker.add(tracker.prepared(i, frames.Frame(i / 30, cloud, np.ones(len(cloud)), f"{i}")))
-    state.save(tracker, _path("track-state", "seed.npz"))
+        tracker.add(tracker.prepare(i, frames.Frame(i / 30, cloud, np.ones(len(cloud)), f"{i}")))
+    np.savez(_path("track-state", "seed.npz"), allow_pickle=False, **state.pack(tracker))
+    folder = CORPUS / "track"
+    for name in coframe.Track.of(tracker).save(folder):
+        if name == "state.npz":
+            (folder / name).replace(_path("track-result", "seed.npz"))
+        else:
+            (folder / name).unlink()
+    folder.rmdir()
 
 
 if __name__ == "__main__":

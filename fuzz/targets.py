@@ -23,6 +23,7 @@ from coframe.io.depth import Intrinsics
 from coframe.report import run
 from coframe.result import folder as folders
 from coframe.sequence import state
+from coframe.sequence.tracker import Tracker
 from fuzz import problems
 
 _unpacked = cache(npz.read)
@@ -132,11 +133,22 @@ def intrinsics(path: Path) -> None:
     assert min(camera.fx, camera.fy, camera.scale) > 0
 
 
-def track_state(path: Path) -> None:
-    """The state of a tracker: every pose of its result is rigid."""
-    tracker = state.load(path)
-    for pose in tracker.result().poses:
-        check_rigid(pose)
+def tracker_state(path: Path) -> None:
+    """The state of a tracker, as the checkpoint of `track` holds it."""
+    tracker = Tracker()
+    with state.refusing(path, "the state of a run of track", "begin anew"):
+        state.restore(tracker, npz.read(path))
+    for pose in coframe.Track.of(tracker).poses:
+        rigid(pose)
+
+
+def track_result(path: Path) -> None:
+    """The result of `track`."""
+    found = coframe.Track.load(path.parent)
+    for pose in found.poses:
+        rigid(pose)
+    assert np.isfinite(found.merged()).all()
+    assert len(found.record()["lost"]) == found.lost.sum()
 
 
 def small_run(checkpoint: coframe.Checkpoint, **arguments: Any) -> coframe.Registration:
@@ -202,7 +214,8 @@ TARGETS: dict[str, Target] = {
     "sequence-image": Target(
         "a.png", sequence, _beside(("intrinsics.json", json.dumps(vars(CAMERA)).encode()))
     ),
-    "track-state": Target("track.npz", track_state),
+    "track-state": Target("track.npz", tracker_state),
+    "track-result": Target("state.npz", track_result),
     "run": Target("run.json", about_run),
     "checkpoint": Target("checkpoint.db", resume_checkpoint),
     "register": Target("problem", problems.register),

@@ -225,7 +225,7 @@ def load(engine: str) -> Callable[[Cases, list[bytes], int, int, float], None]:
     others = [
         "coframe.io.trajectory",
         "coframe.io.frames",
-        "coframe.sequence.tracker",
+        "coframe.sequence",
         "coframe.result",
     ]
     libraries = ["plyfile", "laspy", "trimesh.exchange", "PIL.PngImagePlugin"]

@@ -174,7 +174,7 @@ def test_images_that_are_none_are_refused(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             source[i]
-    with pytest.raises(InputError, match="expected one of freiburg1"):
+    with pytest.raises(InputError, match=r"expected a \.json file or one of freiburg1"):
         frames.open_frames(tmp_path, intrinsics="nonsense")
     (tmp_path / "intrinsics.json").write_text('{"fx": 1}')
     with pytest.raises(InputError, match="expected fx, fy, cx, cy and scale"):
@@ -226,9 +226,9 @@ def test_downsampling_by_surface_takes_area_not_pixels():
     )
     points = np.concatenate([near, far])
     frame = Frame(0.0, points, np.ones(len(points)), "")
-    some = sampling.by_surface(frame, 800, rng)
+    some = sampling.sample_by_surface(frame, 800, rng)
     assert 0.9 * 800 < len(some) < 1.1 * 800
     assert 0.3 < (some.points[:, 2] > 1).mean() < 0.7  # of the pixels, it has 6 %
     assert len(np.unique(some.points, axis=0)) == len(some)
-    assert sampling.by_surface(frame, len(frame), rng) is frame
+    assert sampling.sample_by_surface(frame, len(frame), rng) is frame
     assert len(frames.strided(frame, 50)) == 340

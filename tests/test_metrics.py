@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Errors are the same in every gauge, and are what they say."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scenes import random_poses
 
-from coframe import geometry
-from coframe.evaluate import metrics, trajectory_errors
+from coframe import InputError, geometry
+from coframe.evaluate import files, metrics, trajectory_errors
+from coframe.io import poses, trajectory
 
 rng = np.random.default_rng(0)
 
@@ -86,3 +89,39 @@ def test_the_default_gate_is_wide_enough_for_sparse_clouds() -> None:
 def test_errors_of_trajectories_are_the_same_functions() -> None:
     assert metrics.absolute_errors is trajectory_errors.absolute_errors
     assert metrics.relative_errors is trajectory_errors.relative_errors
+
+
+def test_files_of_poses_are_compared_group_by_group(tmp_path: Path) -> None:
+    truth = random_poses(5, 3)
+    wrong = truth.copy()
+    wrong[1] = truth[1] @ geometry.pose(
+        geometry.exp_rotation(np.radians(2.0) * np.array([0.0, 0.0, 1.0])), np.zeros(3)
+    )
+    names = ["a", "b", "c", "d", "e"]
+    groups = [["a", "b"], ["c", "d"], ["e"]]
+    poses.write(tmp_path / "poses.json", names, wrong, groups=groups)
+    poses.write(tmp_path / "truth.json", names, truth)
+    found = files.evaluate_poses(tmp_path / "poses.json", tmp_path / "truth.json")
+    rows = {row["name"]: row for row in found["clouds"]}
+    assert rows["b"]["rotation_deg"] == pytest.approx(2.0)
+    assert (rows["b"]["relative_to"], rows["d"]["relative_to"]) == ("a", "c")
+    assert "rotation_deg" not in rows["e"]
+    assert found["rotation_deg"]["largest"] == pytest.approx(2.0)
+    assert found["rotation_deg"]["mean"] == pytest.approx(1.0)
+    poses.write(tmp_path / "apart.json", names[:2], truth[:2], groups=[["a"], ["b"]])
+    with pytest.raises(InputError, match="two clouds or more in one group, found none"):
+        files.evaluate_poses(tmp_path / "apart.json", tmp_path / "truth.json")
+
+
+def test_files_of_trajectories_are_compared_by_time(tmp_path: Path) -> None:
+    path = trajectory.Trajectory(np.arange(6) / 30, random_poses(6, 3))
+    trajectory.write_tum(tmp_path / "truth.txt", path)
+    moved = path.moved(random_poses(1, 3)[0])
+    trajectory.write_tum(
+        tmp_path / "part.txt", trajectory.Trajectory(moved.times[:5], moved.poses[:5])
+    )
+    found = files.evaluate_trajectory(tmp_path / "part.txt", tmp_path / "truth.txt")
+    assert (found["poses"], found["matched"]) == (5, 5)
+    assert set(found["ate"]) == {"rmse", "mean", "median", "largest"}
+    assert max(found["ate"]["largest"], found["rpe"]["largest"]) < 1e-6
+    assert found["rpe_deg"]["largest"] < 1e-4

@@ -26,7 +26,7 @@ from coframe.em.estep import Cloud
 from coframe.io import ply
 from coframe.report import markup
 from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.tracker import Track
+from coframe.sequence.track import Track
 
 REQUIRED = os.environ.get("COFRAME_BROWSER") == "required"
 SOFTWARE = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -462,11 +462,15 @@ def test_a_track_page_draws_its_map_and_names_stay_text(browser: Any, tmp_path: 
     poses = np.stack([keyframe.pose for keyframe in keyframes])[[0, 1, 1, 2]]
     lost, explained = np.array([False, False, True, False]), np.array([1.0, 0.9, 0.0, 0.8])
     tracked = Track(
-        np.arange(4) / 30, poses, lost=lost, explained=explained, keyframes=keyframes, mixture=None
+        np.arange(4) / 30,
+        poses,
+        lost=lost,
+        explained=explained,
+        keyframes=keyframes,
+        mixture=None,
+        names=("a", "b", HOSTILE[0], "d"),
     )
-    path = report.track.write(
-        tracked, ["a", "b", HOSTILE[0], "d"], tmp_path / "report.html", run=report.Run(HOSTILE[1])
-    )
+    path = report.track.write(tracked, tmp_path / "report.html", run=report.Run(HOSTILE[1]))
     page = browser.new_context(**DESKTOP).new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))

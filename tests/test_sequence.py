@@ -17,15 +17,17 @@ from PIL import Image
 from scenes import random_poses
 
 import coframe
-from coframe import InputError, TrackOptions, geometry
+from coframe import Checkpoint, InputError, Track, TrackOptions, geometry
 from coframe.em import localise
 from coframe.em.estep import Cloud
+from coframe.em.recipe import LOCALISE
 from coframe.em.seeding import seed
 from coframe.evaluate import trajectory_errors
 from coframe.io import depth, frames, ply, trajectory
 from coframe.io.depth import Intrinsics
 from coframe.sequence import keyframes as backend
 from coframe.sequence import state
+from coframe.sequence.recipe import SEQUENCE
 from coframe.sequence.tracker import Tracker
 
 CAMERA = Intrinsics(130.0, 130.0, 79.5, 59.5, 5000.0)
@@ -210,7 +212,7 @@ def test_frames_of_another_place_are_lost(source):
 
 
 @pytest.mark.slow
-def test_another_room_is_a_part_of_its_own_and_lost(room, source):
+def test_another_room_is_a_segment_of_its_own_and_lost(room, source):
     """While the camera looks at what it has never seen, however well that hangs together, it is
     lost; then found again.
     """
@@ -238,19 +240,19 @@ def test_another_room_is_a_part_of_its_own_and_lost(room, source):
 
 
 @pytest.mark.slow
-def test_parts_that_met_in_the_wrong_place_are_parted_again(source):
+def test_a_wrong_merge_of_segments_is_undone(source):
     tracker = Tracker(FAST)
     for i in range(24):
-        tracker.add(tracker.prepared(i, source[i]))
+        tracker.add(tracker.prepare(i, source[i]))
     old = [keyframe.pose for keyframe in tracker.keyframes]
     tracker.target = None  # the camera is lost,
     for i in range(24, 27):
-        assert tracker.add(tracker.prepared(i, source[i])).lost
-    assert tracker.part == 1
+        assert tracker.add(tracker.prepare(i, source[i])).lost
+    assert tracker.segment == 1
     # and believed to be where it is not
-    tracker._join(0, geometry.exp(np.array([0.0, 0.7, 0.0, 0.0, 0.0, -0.6])))
-    assert tracker.main == tracker.part
-    lost = [tracker.add(tracker.prepared(i, source[i])).lost for i in range(27, 36)]
+    tracker._merge_into(0, geometry.exp(np.array([0.0, 0.7, 0.0, 0.0, 0.0, -0.6])))
+    assert tracker.main == tracker.segment
+    lost = [tracker.add(tracker.prepare(i, source[i])).lost for i in range(27, 36)]
     assert any(lost)
     np.testing.assert_array_equal(
         [keyframe.pose for keyframe in tracker.keyframes[: len(old)]], old
@@ -275,8 +277,15 @@ def test_a_jump_in_a_real_sequence_is_found_in_its_right_place(data):
     assert trajectory_errors.absolute_errors(result.found(), truth).rmse < 0.03
 
 
-def test_a_state_with_lost_frames_goes_on_to_the_same_bits(tmp_path, source):
-    """Frames that show nothing have no place and no key frame, in memory and in the file."""
+def restored(tracker):
+    """Another tracker in the state that this one is in."""
+    other = Tracker(FAST)
+    state.restore(other, state.pack(tracker))
+    return other
+
+
+def test_a_state_with_lost_frames_goes_on_to_the_same_bits(source):
+    """Frames that show nothing have no pose and no key frame, in memory and in the checkpoint."""
     blank = edited(
         source,
         lambda i, frame: (
@@ -287,36 +296,219 @@ def test_a_state_with_lost_frames_goes_on_to_the_same_bits(tmp_path, source):
     )
     one = Tracker(FAST)
     for i in range(12):
-        one.add(one.prepared(i, blank[i]))
-    state.save(one, tmp_path / "state.npz")
-    other = state.load(tmp_path / "state.npz")
+        one.add(one.prepare(i, blank[i]))
+    other = restored(one)
     assert other.base == one.base
     assert -1 in one.base
     for tracker in (one, other):
-        tracker.add(tracker.prepared(12, blank[12]))
-    np.testing.assert_array_equal(other.result().poses, one.result().poses)
-    np.testing.assert_array_equal(other.result().lost, np.arange(13) % 4 == 3)
+        tracker.add(tracker.prepare(12, blank[12]))
+    np.testing.assert_array_equal(Track.of(other).poses, Track.of(one).poses)
+    np.testing.assert_array_equal(Track.of(other).lost, np.arange(13) % 4 == 3)
+    assert len(Track.of(restored(Tracker(FAST)))) == 0  # before the first frame
 
 
-def test_a_saved_state_goes_on_to_the_same_bits(tmp_path, source, tracked):
+def test_a_state_with_a_segment_and_a_merge_is_restored(source):
     tracker = Tracker(FAST)
-    for i in range(31):
-        tracker.add(tracker.prepared(i, source[i]))
-    state.save(tracker, tmp_path / "state.npz")
-    other = state.load(tmp_path / "state.npz")
-    for frame in source.prepared(other.prepared, 31):
-        other.add(frame)
-    other.settle()
-    result = other.result()
+    for i in range(9):
+        tracker.add(tracker.prepare(i, source[i]))
+    tracker.target = None
+    for i in range(9, 13):
+        tracker.add(tracker.prepare(i, source[i]))
+    tracker.proposal = np.eye(4)
+    other = restored(tracker)
+    np.testing.assert_array_equal(other.proposal, np.eye(4))
+    tracker._merge_into(0, np.eye(4))
+    other = restored(tracker)
+    assert (other.merge.first, other.merge.count) == (tracker.merge.first, tracker.merge.count)
+    assert [k.segment for k in other.keyframes] == [k.segment for k in tracker.keyframes]
+    np.testing.assert_array_equal(other.merge.poses, tracker.merge.poses)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("segments", lambda a: a + 99, "a segment that the sequence cannot have"),
+        ("base", lambda a: a + 99, "a key frame that does not exist"),
+        ("base", lambda a: a.astype(float), "not whole"),
+        ("index", lambda a: a - 1, "a frame that does not exist"),
+        ("order", lambda a: 0 * a, "no permutation"),
+        ("sizes", lambda a: a + 1, "do not add up"),
+        ("relative", lambda a: 2 * a, "not rotations and translations"),
+        ("weights", lambda a: 0 * a, "sum to 0"),
+        ("covariances", lambda a: -a, "no positive variance"),
+        ("numbers", lambda a: 0 * a, "no unit of length"),
+        ("merge", lambda a: a + 99, "key frames that do not exist"),
+        ("times", lambda a: a[1:], "not finite numbers of shape"),
+    ],
+)
+def test_a_state_that_is_inconsistent_is_refused_in_words(source, name, change, words):
+    tracker = Tracker(FAST)
+    for i in range(4):
+        tracker.add(tracker.prepare(i, source[i]))
+    arrays = state.pack(tracker)
+    arrays |= {"merge": np.array([1, 2]), "merge_poses": np.tile(np.eye(4), (2, 1, 1))}
+    state.restore(Tracker(FAST), arrays)
+    arrays[name] = change(arrays[name])
+    with pytest.raises(ValueError, match=words):
+        state.restore(Tracker(FAST), arrays)
+
+
+def stop_at(index):
+    def on_frame(step):
+        if step.index == index:
+            raise KeyboardInterrupt
+
+    return on_frame
+
+
+def interrupted(source, path, index=31, options=FAST):
+    with pytest.raises(KeyboardInterrupt), Checkpoint(path, every=0.0) as checkpoint:
+        coframe.track(source, options=options, checkpoint=checkpoint, on_frame=stop_at(index))
+
+
+def test_an_interrupted_track_goes_on_to_the_same_bits(tmp_path, source, tracked):
+    path = tmp_path / "checkpoint.db"
+    interrupted(source, path)
+    seen = []
+    with Checkpoint(path, resume=True) as checkpoint:
+        assert checkpoint.resumed
+        options = replace(FAST, threads=1)  # which may change
+        result = coframe.track(
+            source, options=options, checkpoint=checkpoint, on_frame=lambda s: seen.append(s.index)
+        )
+    assert seen == list(range(30, 60))
+    assert not path.exists()
     np.testing.assert_array_equal(result.poses, tracked.poses)
     np.testing.assert_array_equal(result.merged(), tracked.merged())
-    with pytest.raises(InputError, match="found nothing"):
-        state.load(tmp_path / "absent.npz")
-    (tmp_path / "bad.npz").write_text("no state")
-    with pytest.raises(InputError, match="found something else"):
-        state.load(tmp_path / "bad.npz")
-    state.save(Tracker(FAST), tmp_path / "new.npz")  # before the first frame
-    assert len(state.load(tmp_path / "new.npz").result()) == 0
+    np.testing.assert_array_equal(result.mixture.means, tracked.mixture.means)
+
+
+def test_a_checkpoint_of_another_sequence_or_of_other_options_is_refused(tmp_path, source):
+    path = tmp_path / "checkpoint.db"
+    interrupted(source, path, 11)
+
+    def resumed(source, options=FAST):
+        with Checkpoint(path, resume=True) as checkpoint:
+            coframe.track(source, options=options, checkpoint=checkpoint)
+
+    shorter = frames.FrameSource(source.names[:40], source.times[:40], source.read)
+    later = frames.FrameSource(source.names, source.times + 1, source.read)
+    renamed = frames.FrameSource(("other", *source.names[1:]), source.times, source.read)
+    moved = edited(source, lambda i, frame: replace(frame, points=frame.points + 1))
+    for given, words in [
+        (shorter, "frames: expected 60, as in the interrupted run in .*, found 40"),
+        (later, "names and times: expected "),
+        (renamed, r"clouds: expected 100\.000000\.png, .* found other"),
+        (moved, r"100\.000000\.png: expected the same points as in the interrupted run"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            resumed(given)
+    with pytest.raises(InputError, match=r"every: expected 3, as in the interrupted run.*found 4"):
+        resumed(source, replace(FAST, every=4))
+
+
+def test_a_checkpoint_with_an_inconsistent_state_is_refused(tmp_path, source):
+    path = tmp_path / "checkpoint.db"
+    interrupted(source, path, 11)
+    refused = pytest.raises(InputError, match=r"found something else.*begin anew without --resume")
+    with refused, Checkpoint(path, resume=True) as checkpoint:
+        checkpoint.keep("tracker", {"times": np.zeros(3)})
+        coframe.track(source, options=FAST, checkpoint=checkpoint)
+
+
+def test_a_track_is_saved_and_loaded_to_the_bit(tmp_path, tracked):
+    assert tracked.save(tmp_path / "out") == [*FILES, "state.npz"]
+    again = Track.load(tmp_path / "out")
+    for name in ("times", "poses", "lost", "explained"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(tracked, name))
+    for name in ("means", "covariances", "weights", "outlier_density", "visibility"):
+        np.testing.assert_array_equal(getattr(again.mixture, name), getattr(tracked.mixture, name))
+    assert (again.names, again.options) == (tracked.names, tracked.options)
+    assert again.record() == json.loads((tmp_path / "out/track.json").read_text())
+    np.testing.assert_array_equal(again.merged(), tracked.merged())
+    for one, other in zip(again.keyframes, tracked.keyframes, strict=True):
+        assert (one.index, one.segment) == (other.index, other.segment)
+        np.testing.assert_array_equal(one.pose, other.pose)
+        np.testing.assert_array_equal(one.cloud.rows, other.cloud.rows)
+        np.testing.assert_array_equal(one.cloud.order, other.cloud.order)
+    with pytest.raises(InputError, match=r"found no state\.npz in it"):
+        Track.load(tmp_path)
+    (tmp_path / "state.npz").write_text("no state")
+    with pytest.raises(InputError, match="expected a result of track, found something else"):
+        Track.load(tmp_path)
+
+
+def test_a_track_that_found_nothing_leaves_no_clouds_of_another_behind(tmp_path, tracked):
+    tracked.save(tmp_path)
+    nothing = coframe.track([np.zeros((3, 3))] * 2, options=FAST)
+    assert nothing.save(tmp_path) == ["trajectory.txt", "track.json", "state.npz"]
+    assert not (tmp_path / "merged.ply").exists()
+    assert Track.load(tmp_path).lost.all()
+
+
+def test_tracks_and_trajectories_are_shown_in_three_lines_and_compared_as_things(room, tracked):
+    assert repr(tracked).startswith("Track of 60 frames, 0 lost\n")
+    assert repr(room[1]).startswith("Trajectory of 60 poses\n  times: 100.000 to 101.967 s\n")
+    for each in (tracked, room[1], trajectory.Trajectory(np.zeros(0), np.zeros((0, 4, 4)))):
+        assert len(repr(each).splitlines()) == 3
+        assert (each == replace(each)) is False
+
+
+def test_track_takes_folders_arrays_generators_and_frames(room, source):
+    clouds = [source[i].points for i in range(4)]
+    given = [clouds, iter(clouds), (cloud for cloud in clouds), frames.from_arrays(clouds)]
+    paths = [coframe.track(each, options=FAST) for each in given]
+    for path in paths:
+        np.testing.assert_array_equal(path.poses, paths[0].poses)
+    assert paths[0].names == tuple(f"frame {i}" for i in range(4))
+    stop = coframe.track(room[0], options=FAST, on_frame=lambda step: step.index == 2)
+    other = coframe.track(
+        frames.open_frames(room[0], intrinsics=room[0] / "intrinsics.json"),
+        options=FAST,
+        on_frame=lambda step: step.index == 2,
+    )
+    np.testing.assert_array_equal(stop.poses, other.poses)
+    assert (len(stop), len(stop.names)) == (3, 60)
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "words"),
+    [
+        ("absent", {}, "absent: expected a folder with a sequence, found nothing"),
+        (np.zeros((300, 3)), {}, r"frame 0: .* shape \(N, 3\), found shape \(3,\)"),
+        ([{"a": 1}], {}, "frame 0: expected points in space.*found dict"),
+        ([], {"intrinsics": "kinect"}, "intrinsics: expected a folder of depth images"),
+    ],
+)
+def test_what_is_no_sequence_is_refused_in_one_sentence(source, given, words):
+    with pytest.raises(InputError, match=words):
+        coframe.track(source, **given)
+
+
+def test_wrong_types_are_refused_in_one_sentence():
+    """In a process of its own, in which no types are checked but ours."""
+    code = """
+import coframe
+for source, given in ((3, {}), (None, {}), ([], {"options": {"every": 3}})):
+    try:
+        coframe.track(source, **given)
+    except coframe.InputError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    expected = "source: expected a folder, frames from open_frames or (N, 3) arrays, found"
+    assert done.stdout.splitlines() == [
+        f"{expected} int",
+        f"{expected} NoneType",
+        "options: expected TrackOptions, found dict",
+    ]
+
+
+def test_another_recipe_is_a_value(source):
+    """With frames that count as empty below a million points, all are lost."""
+    recipe = replace(SEQUENCE, min_points=1_000_000)
+    clouds = [source[i].points for i in range(2)]
+    assert coframe.track(clouds, options=FAST, recipe=recipe).lost.all()
 
 
 @pytest.mark.parametrize("D", [2, 3])
@@ -333,7 +525,7 @@ def test_a_step_of_the_front_end_leads_to_the_least_misfit(D):
     )
     np.testing.assert_allclose(placed.pose, off, atol=2e-3)
     assert placed.explained > 0.8
-    assert placed.steps <= localise.MOST_STEPS
+    assert placed.steps <= LOCALISE.max_steps
 
 
 def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way():
@@ -341,8 +533,8 @@ def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way(
         geometry.pose(np.eye(3), np.array([x, 0.0, 0.0])) for x in (0, 1, 2, 3, 4, 3, 2, 1, 0.1)
     ]
     keyframes = [backend.Keyframe(i, Cloud.of(np.eye(3)), pose) for i, pose in enumerate(poses)]
-    assert backend.window(keyframes, poses[-1], 4, 1.0).tolist() == [0, 1, 7, 8]
-    assert backend.window(keyframes[:3], poses[2], 4, 1.0).tolist() == [0, 1, 2]
+    assert backend.window(keyframes, np.arange(9), poses[-1], 4, 1.0) == [0, 1, 7, 8]
+    assert backend.window(keyframes, np.arange(3), poses[2], 4, 1.0) == [0, 1, 2]
     turned = geometry.pose(geometry.exp_rotation(np.array([0.0, np.pi, 0.0])), np.zeros(3))
     assert backend.viewpoint_distance(np.array([poses[0], turned]), poses[0], 1.0)[1] > 1
 
@@ -432,34 +624,43 @@ def test_the_command_writes_its_files(room, tmp_path):
     page = (tmp_path / "out/report.html").read_text()
     assert "report.html" in done.stdout
     assert "No frame of 60 was lost." in page
-    shown = run(
-        "track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", cwd=tmp_path
-    )
+    assert not (tmp_path / "out/checkpoint.db").exists()
+    again = ["track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", *SMALL]
+    shown = run(*again, cwd=tmp_path)
+    assert shown.stderr == "coframe: no interrupted run in out, a new one begins\n"
     assert json.loads(shown.stdout) == {**told, "folder": "out", "files": [*FILES, "state.npz"]}
+    assert not (tmp_path / "out/report.html").exists()
 
 
-def test_an_interrupted_run_goes_on_to_the_same_result(room, tmp_path):
-    whole = run("track", str(room[0]), "-o", "whole", *SMALL, "-q", cwd=tmp_path)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_goes_on_to_the_same_result(room, tmp_path, number, code):
+    whole = run("track", str(room[0]), "-o", "whole", *SMALL, "-q", "--no-report", cwd=tmp_path)
     assert (whole.returncode, whole.stdout) == (0, "")
-    code = "import coframe.cli as cli; cli.track.CHECKPOINT = 1; cli.main()"
-    command = [sys.executable, "-c", code, "track", str(room[0]), "-o", "part", *SMALL]
+    arguments = ["track", str(room[0]), "-o", "part", *SMALL, "--no-report"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        [sys.executable, "-m", "coframe", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     deadline = time.time() + 60
-    while not (tmp_path / "part/state.npz").exists() and time.time() < deadline:
+    while not (tmp_path / "part/checkpoint.db").exists() and time.time() < deadline:
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
+    time.sleep(0.2)  # for the handlers of signals
+    os.kill(process.pid, number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "--resume" in errors
-    assert "Traceback" not in errors
-    assert 0 < len(trajectory.read_tum(tmp_path / "part/trajectory.txt")) < 60
-    done = run("track", str(room[0]), "-o", "part", "--resume", cwd=tmp_path)
-    assert done.returncode == 0
-    assert (tmp_path / "part/trajectory.txt").read_bytes() == (
-        tmp_path / "whole/trajectory.txt"
-    ).read_bytes()
+    assert process.returncode == code
+    assert errors.startswith("coframe: interrupted; go on with: coframe track ")
+    assert errors.endswith(" --resume\n")
+    assert (tmp_path / "part/checkpoint.db").exists()
+    other = run(*arguments, "--resume", "--seed", "1", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "seed: expected 0, as in the interrupted run in part, found 1" in other.stderr
+    done = run(*arguments, "--resume", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("trajectory.txt", "merged.ply", "model.ply"):
+        assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -467,10 +668,11 @@ def test_an_interrupted_run_goes_on_to_the_same_result(room, tmp_path):
     [
         (["absent"], ["absent", "found nothing"]),
         (["."], ["expected depth.txt, depth images or clouds"]),
-        ([".", "--intrinsics", "absent.json"], ["absent.json", "fx"]),
+        (["room", "--intrinsics", "absent.json"], ["absent.json", "fx"]),
     ],
 )
-def test_bad_input_is_one_line_and_2(tmp_path, arguments, words):
+def test_bad_input_is_one_line_and_2(room, tmp_path, arguments, words):
+    (tmp_path / "room").symlink_to(room[0])
     done = run("track", *arguments, "-o", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

@@ -177,7 +177,7 @@ def test_kitti_files_go_round_and_evo_reads_them(tmp_path):
     ("text", "words"),
     [
         ("", "no numbers"),
-        ("1 2 3\n", "3 numbers"),
+        ("1 2 3\n", "line 1: expected 8 numbers, found 3"),
         ("1 0 0 0 a b c d\n", "something else"),
         ("1 0 0 0 0 0 0 0\n", "length 0"),
         ("1 0 0 0 0 0 0 nan\n", "NaN"),

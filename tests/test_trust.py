@@ -15,7 +15,7 @@ from coframe.data import simulate
 from coframe.em.estep import Cloud, Sweep
 from coframe.input.normalise import Normalisation
 from coframe.io import frames
-from coframe.sequence.tracker import TrackOptions
+from coframe.sequence.options import TrackOptions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.problems import sound

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
     from coframe.result.registration import Registration, load
-    from coframe.sequence.tracker import Track, TrackOptions, track
+    from coframe.sequence.options import TrackOptions
+    from coframe.sequence.track import Track, track
 
 _HOMES = {
     "Checkpoint": "compute.checkpoint",
@@ -44,8 +45,8 @@ _HOMES = {
     "PublishedOptions": "paper.sequence",
     "Registration": "result.registration",
     "Status": "em.loop",
-    "TrackOptions": "sequence.tracker",
-    "Track": "sequence.tracker",
+    "TrackOptions": "sequence.options",
+    "Track": "sequence.track",
     "Trajectory": "io.trajectory",
     "Verdict": "align.verdict",
     "baselines": "",
@@ -63,7 +64,7 @@ _HOMES = {
     "register": "api.register",
     "report": "",
     "simulate": "data",
-    "track": "sequence.tracker",
+    "track": "sequence.track",
     "track_published": "paper.sequence",
 }
 _MODULES = {"baselines", "datasets", "evaluate", "metrics", "paper", "report", "simulate"}

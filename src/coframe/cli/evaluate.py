@@ -2,14 +2,11 @@
 """`coframe evaluate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from coframe.cli.app import AsJson, say, say_json, say_table
-
-if TYPE_CHECKING:
-    from coframe.evaluate.trajectory_errors import Errors
 
 
 def evaluate(
@@ -37,89 +34,16 @@ def evaluate(
 
     coframe evaluate out --truth truth.json --json
     """
+    from coframe.evaluate.files import evaluate_poses, evaluate_trajectory
+
     if (folder / "trajectory.txt").is_file() and not (folder / "poses.json").is_file():
-        content = _of_trajectory(folder / "trajectory.txt", truth)
+        content = evaluate_trajectory(folder / "trajectory.txt", truth)
     else:
-        content = _of_poses(folder / "poses.json" if folder.is_dir() else folder, truth)
+        content = evaluate_poses(folder / "poses.json" if folder.is_dir() else folder, truth)
     if as_json:
         say_json(content)
     else:
         _show(content)
-
-
-def _of_poses(file: Path, truth: Path) -> dict[str, Any]:
-    """Angles and distances per cloud, and over all that have something to be compared with."""
-    import numpy as np
-
-    from coframe.errors import InputError
-    from coframe.evaluate import metrics
-    from coframe.io import poses as pose_files
-
-    known = pose_files.read(file)
-    names = list(known)
-    if len({pose.shape for pose in known.values()}) > 1:
-        raise InputError(f"{file}: expected poses of one size, found several")
-    found, true = np.array(list(known.values())), pose_files.read_for(truth, names)
-    if found.shape != true.shape:
-        raise InputError(f"{truth}: expected poses of size {found.shape[1]}, found {true.shape[1]}")
-    rows: list[dict[str, Any]] = [{"name": name} for name in names]
-    for group in _groups(file, names):
-        angles, shifts = (
-            measure(found[group], true[group]).tolist()
-            for measure in (metrics.rotation_errors, metrics.translation_errors)
-        )
-        for j, angle, shift in list(zip(group, angles, shifts, strict=True))[1:]:
-            rows[j] |= {"rotation_deg": angle, "translation": shift, "relative_to": names[group[0]]}
-    compared = [row for row in rows if "rotation_deg" in row]
-    if not compared:
-        raise InputError(f"{file}: expected two clouds that hang together, found none")
-    over_all = {
-        key: {
-            "mean": float(np.mean([row[key] for row in compared])),
-            "median": float(np.median([row[key] for row in compared])),
-            "largest": float(max(row[key] for row in compared)),
-        }
-        for key in ("rotation_deg", "translation")
-    }
-    return {"clouds": rows, **over_all}
-
-
-def _groups(file: Path, names: list[str]) -> list[list[int]]:
-    """Clouds that have a common frame, as our own files say; all, in those of others."""
-    import json
-
-    try:
-        groups = json.loads(file.read_text(encoding="utf-8"))["groups"]
-        return [[names.index(name) for name in group] for group in groups] or [
-            list(range(len(names)))
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [list(range(len(names)))]
-
-
-def _of_trajectory(file: Path, truth: Path) -> dict[str, Any]:
-    from coframe.evaluate import trajectory_errors
-    from coframe.io import trajectory
-
-    estimate, true = trajectory.read_tum(file), trajectory.read_tum(truth)
-    shift, turn = trajectory_errors.relative_errors(estimate, true)
-
-    def told(errors: "Errors") -> dict[str, float]:
-        return {
-            "rmse": errors.rmse,
-            "mean": errors.mean,
-            "median": errors.median,
-            "largest": errors.largest,
-        }
-
-    ate = trajectory_errors.absolute_errors(estimate, true)
-    return {
-        "poses": len(estimate),
-        "matched": len(ate.values),
-        "ate": told(ate),
-        "rpe": told(shift),
-        "rpe_deg": told(turn),
-    }
 
 
 def _show(content: dict[str, Any]) -> None:

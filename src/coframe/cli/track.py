@@ -4,8 +4,10 @@
 import shlex
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,18 +18,16 @@ from coframe.cli.app import (
     Seed,
     Threads,
     WithReport,
-    progress_console,
     say,
     say_json,
     writable,
 )
-from coframe.cli.watch import TimeLeft, about
+from coframe.cli.interrupt import interruptible
+from coframe.cli.watch import Watch, watching
+from coframe.sequence.recipe import SEQUENCE
 
 if TYPE_CHECKING:
-    from coframe.io.frames import FrameSource
-    from coframe.sequence.tracker import Tracker
-
-CHECKPOINT = 100  # frames of a sequence from one saved state to the next
+    from coframe.sequence.tracker import Progress
 
 
 def track(
@@ -45,13 +45,13 @@ def track(
             )
         ),
     ] = None,
-    points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = 1500,
+    points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = SEQUENCE.points,
     components: Annotated[
-        int, typer.Option(min=10, help="Gaussians that frames are placed against.")
-    ] = 800,
+        int, typer.Option(min=10, help="Gaussians that frames are localised against.")
+    ] = SEQUENCE.components,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on where an interrupted run in the same folder ended."),
+        typer.Option("--resume", help="Go on with a run in the same folder that was interrupted."),
     ] = False,
     seed: Seed = 0,
     threads: Threads = None,
@@ -61,146 +61,60 @@ def track(
 ) -> None:
     """Follow a sensor through a depth sequence.
 
+    Ctrl-C keeps what is done; the same command with --resume goes on to the same result.
+
     Example:  coframe track rgbd_dataset_freiburg1_desk -o desk
     """
-    from coframe.io import frames
-    from coframe.sequence import state
-    from coframe.sequence.tracker import Tracker, TrackOptions
+    import coframe
+    from coframe import report as reports
 
     begun = time.perf_counter()
-    camera = (
-        frames.read_intrinsics(intrinsics)
-        if intrinsics and Path(intrinsics).suffix == ".json"
-        else intrinsics
-    )
-    source = frames.open_frames(sequence, intrinsics=camera)
+    frames = coframe.open_frames(sequence, intrinsics=intrinsics)
     writable(output)
-    checkpoint = output / "state.npz"
-    options = TrackOptions(points=points, components=components, seed=seed, threads=threads)
-    tracker = state.load(checkpoint) if resume else Tracker(options)
-    output.mkdir(parents=True, exist_ok=True)
-    stopped = _follow(tracker, source, checkpoint, quiet or as_json)
-    if not stopped:
-        tracker.settle()
-    told, written = _write_track(output, tracker, source, begun, report=report)
-    if as_json and not stopped:
-        say_json({**told, "folder": str(output), "files": written})
-    elif not quiet and not as_json:
+    options = coframe.TrackOptions(points=points, components=components, seed=seed, threads=threads)
+    if resume and not quiet and not (output / "checkpoint.db").exists():
+        print(f"coframe: no interrupted run in {output}, a new one begins", file=sys.stderr)
+    with watching(quiet or as_json) as watch, interruptible(output, resume) as checkpoint:
+        result = coframe.track(
+            frames,
+            options=options,
+            checkpoint=checkpoint,
+            on_frame=_shown(watch, len(frames)),
+        )
+        watch.show("writing")
+        written = result.save(output)
+        page = output / "report.html"
+        if report:
+            command = shlex.join(["coframe", *sys.argv[1:]])
+            run = reports.Run(command, asdict(options), seconds=time.perf_counter() - begun)
+            reports.track.write(result, page, run=run)
+            written.append(page.name)
+        else:
+            # That of an earlier run would speak of another result.
+            page.unlink(missing_ok=True)
+    if as_json:
+        say_json({**result.record(), "folder": str(output), "files": written})
+    elif not quiet:
         say(
-            f"{told['frames']} of {told['of']} frames, {len(told['lost'])} lost,"
-            f" {len(told['keyframes'])} key frames"
+            f"{len(result)} of {len(frames)} frames, {result.lost.sum()} lost,"
+            f" {len(result.keyframes)} key frames"
         )
         say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}/")
-    if stopped:
-        again = shlex.join(["coframe", "track", str(sequence), "-o", str(output), "--resume"])
-        print(f"coframe: interrupted; go on with: {again}", file=sys.stderr)
-        if as_json:
-            say_json({"error": "interrupted", "exit_code": 130})
-        raise typer.Exit(130)
 
 
-def _follow(tracker: "Tracker", source: "FrameSource", checkpoint: Path, quiet: bool) -> bool:
-    """Give the tracker all frames; after Ctrl-C the frame at hand is finished first.
+def _shown(watch: Watch, total: int) -> "Callable[[Progress], None]":
+    """What is shown after each frame."""
+    began = time.perf_counter()
+    first: int | None = None
+    watch.progress(0.0)
 
-    Returns whether the run was stopped.
-    """
-    import signal
+    def show(step: "Progress") -> None:
+        nonlocal first
+        first = step.index if first is None else first
+        done = step.index + 1 - first
+        rate = done / (time.perf_counter() - began)
+        quality = "lost" if step.lost else f"{step.explained:.0%} explained"
+        watch.show(f"frame {step.index + 1} of {total}: {rate:.0f} frames/s, {quality}")
+        watch.progress(done / (total - first))
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    from coframe.sequence import state
-    from coframe.threads import quiet_blas
-
-    stopped = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopped
-        if stopped:
-            raise KeyboardInterrupt
-        stopped = True
-
-    before = signal.signal(signal.SIGINT, stop)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    try:
-        hidden = quiet or not progress_console().is_terminal
-        with (
-            quiet_blas(),
-            Progress(
-                *columns, console=progress_console(), transient=True, disable=hidden
-            ) as progress,
-        ):
-            first, began, left = len(tracker.times), time.perf_counter(), TimeLeft()
-            left.report(0.0)
-            task = progress.add_task(f"frame {first} of {len(source)}")
-            for frame in source.prepared(tracker.prepared, first):
-                step = tracker.add(frame)
-                rate = (step.index + 1 - first) / (time.perf_counter() - began)
-                quality = "lost" if step.lost else f"{step.explained:.0%} explained"
-                left.report((step.index + 1 - first) / (len(source) - first))
-                where = f"frame {step.index + 1} of {len(source)}: {rate:.0f} frames/s, {quality}"
-                progress.update(
-                    task,
-                    description=(
-                        f"{where}, {left_in_words}"
-                        if (left_in_words := about(left.seconds()))
-                        else where
-                    ),
-                )
-                if (step.index + 1) % CHECKPOINT == 0:
-                    state.save(tracker, checkpoint)
-                if stopped:
-                    break
-    finally:
-        signal.signal(signal.SIGINT, before)
-    state.save(tracker, checkpoint)
-    return stopped
-
-
-def _write_track(
-    output: Path, tracker: "Tracker", source: "FrameSource", begun: float, *, report: bool
-) -> tuple[dict[str, Any], list[str]]:
-    """Writes all files of a result; returns what track.json says and the names of the files."""
-    import json
-    from dataclasses import asdict
-    from importlib.metadata import version
-
-    import numpy as np
-
-    from coframe import report as reports
-    from coframe.io import ply, trajectory
-    from coframe.io.files import atomic
-
-    result = tracker.result()
-    written = ["trajectory.txt", "track.json", "state.npz"]
-    trajectory.write_tum(output / "trajectory.txt", result.found())
-    if result.keyframes:
-        model = result.model()
-        ply.write(output / "model.ply", model.means, variance=model.variances, weight=model.weights)
-        sizes = [len(keyframe.cloud) for keyframe in result.keyframes]
-        indices = np.array([keyframe.index for keyframe in result.keyframes], "<i4")
-        ply.write(output / "merged.ply", result.merged(), frame=np.repeat(indices, sizes))
-        written[1:1] = ["model.ply", "merged.ply"]
-    told = {
-        "format": "coframe-track/1",
-        "frames": len(result),
-        "of": len(source),
-        "lost": [source.names[i] for i in np.flatnonzero(result.lost)],
-        "explained": [round(share, 4) for share in result.explained.tolist()],
-        "keyframes": [keyframe.index for keyframe in result.keyframes],
-        "options": asdict(tracker.options),
-        "version": version("coframe"),
-    }
-    with atomic(output / "track.json") as temporary:
-        temporary.write_text(json.dumps(told, indent=1) + "\n")
-    if report:
-        run = reports.Run(
-            shlex.join(["coframe", *sys.argv[1:]]),
-            asdict(tracker.options),
-            seconds=time.perf_counter() - begun,
-        )
-        reports.track.write(result, source.names, output / "report.html", run=run)
-        written.append("report.html")
-    else:
-        # that of an earlier run would speak of another result
-        (output / "report.html").unlink(missing_ok=True)
-    return told, written
+    return show

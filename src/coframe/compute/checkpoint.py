@@ -180,6 +180,14 @@ class Checkpoint:
         """Keep what was found out from this beginning."""
         self._keep(digest(began), {"value": value})
 
+    def kept(self, key: str) -> Arrays | None:
+        """The arrays that `keep` was last given under this key, if any."""
+        return self._read(key)
+
+    def keep(self, key: str, arrays: Arrays) -> None:
+        """Keep arrays under a key of their own; they replace those kept before."""
+        self._keep(key, arrays)
+
     def write(self) -> None:
         """Write what is not yet written, all of it or nothing."""
         with self._lock:

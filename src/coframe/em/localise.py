@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Where is one cloud?
-
-Its pose against a mixture that stays as it is: the front-end of `track`, the first step of
-`extend`.
+"""The pose of one cloud against a mixture that stays as it is: the front-end of `track`, the first
+step of `extend`.
 """
 
 from collections.abc import Sequence
@@ -17,46 +15,44 @@ from coframe.em.estep import Cloud, Components, Sweep
 from coframe.em.joint_sparse import DAMPING
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.em.recipe import MODEL
+from coframe.em.recipe import LOCALISE, MODEL, LocaliseRecipe, ModelRecipe
 from coframe.geometry import levers
 from coframe.types import Array
 
-TOLERANCE = 1e-4  # posterior mass that the kernels may skip
-STEPS = 2  # of a reach before the next
-MOST_STEPS = 12
-# of the unit: a step below the first ends a reach, one below the second ends the last
-NEARLY, SETTLED = (
-    1e-3,
-    2e-4,
-)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlurredMixture:
-    """The mixture as seen from one reach: every component blurred by it."""
+    """The mixture with one blur added to every component."""
 
     mixture: Mixture
     components: Components  # of the mixture, made once for all sweeps
     precisions: Float[Array, "K D D"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pyramid:
-    """What clouds are placed against: a mixture, from the farthest reach to the nearest."""
+    """What clouds are localised against: a mixture, from the widest blur to the narrowest."""
 
     levels: tuple[BlurredMixture, ...]
-    unit: float  # length of the scene, in the user's units
+    unit: float  # length of the scene [user units]
 
     @classmethod
-    def of(cls, mixture: Mixture, reaches: Sequence[float], unit: float) -> "Pyramid":
-        """`reaches`: standard deviations that are added to the components, far to near [unit]."""
+    def of(
+        cls,
+        mixture: Mixture,
+        blurs: Sequence[float],
+        unit: float,
+        recipe: ModelRecipe = MODEL,
+    ) -> "Pyramid":
+        """`blurs`: standard deviations that are added to the components, wide to narrow [unit]."""
         values, axes = np.linalg.eigh(mixture.covariances)
-        # points slide along flat components
-        soft = np.clip(MODEL.slide * values[:, :1] / values, MODEL.min_tangent, 1)
+        # Points may slide along flat components. The blur is added after the softening, so that
+        # `joint.softened`, which also solves for the axes in another order, is of no use here.
+        soft = np.clip(recipe.slide * values[:, :1] / values, recipe.min_tangent, 1)
         soft[:, 0] = 1
         levels = []
-        for reach in reaches:
-            variance = (reach * unit) ** 2
+        for blur in blurs:
+            variance = (blur * unit) ** 2
             wide = replace(
                 mixture,
                 covariances=mixture.covariances + variance * np.eye(mixture.dimension),
@@ -69,14 +65,14 @@ class Pyramid:
         return cls(tuple(levels), unit)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Localisation:
-    """Where a cloud was found."""
+    """The pose of a cloud, and how well the mixture explains the cloud there."""
 
     pose: Float[Array, "D1 D1"]
     explained: float  # share of the points that the mixture explains
     steps: int
-    # log-likelihood of the points and of the cloud's own priors, one step before
+    # Log-likelihood of the points and of the cloud's own priors, one step before.
     value: float = -np.inf
 
 
@@ -84,24 +80,28 @@ def localise(
     target: Pyramid,
     cloud: Cloud,
     pose: Float[Array, "D1 D1"],
-    steps: int = MOST_STEPS,
+    steps: int | None = None,
     *,
-    each: int = STEPS,
+    each: int | None = None,
+    recipe: LocaliseRecipe = LOCALISE,
 ) -> Localisation:
-    """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking reach.
+    """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking blur.
 
-    At most `steps` in all, `each` for a reach but the last.
+    At most `steps` in all, `each` for a blur but the last; by default as the recipe says.
     """
-    # too little work to share; the other cores read ahead
-    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)
+    steps = recipe.max_steps if steps is None else steps
+    each = recipe.steps_per_blur if each is None else each
+    # One thread: there is too little work to share, and the other cores read ahead.
+    sweep = Sweep([cloud], threads=1, tolerance=recipe.tolerance)
     D = cloud.dimension
-    visibility, explained, value, taken = None, 0.0, -np.inf, 0
+    visibility = None
+    explained, value, taken = 0.0, -np.inf, 0
     for number, level in enumerate(target.levels):
         last = number == len(target.levels) - 1
         for _ in range(steps - taken if last else each):
             seen = replace(level.mixture, visibility=visibility)
             moments, log_likelihood = sweep.moments(pose[None], seen, components=level.components)
-            step = _step(moments[0], level.precisions)
+            step = _step(moments[0], level.precisions, recipe.min_mass)
             moved = geometry.exp(step) @ pose
             # Products of many motions leave the rotations, and a constant velocity doubles the
             # error in every frame.
@@ -109,36 +109,34 @@ def localise(
                 geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved)
             )
             value = float(log_likelihood[0]) + seeding.log_visibility_prior(seen)
-            visibility, explained = (
-                seeding.cloud_priors(moments.mass),
-                float(moments.mass.sum() / sweep.points[0]),
-            )
+            visibility = seeding.cloud_priors(moments.mass)
+            explained = float(moments.mass.sum() / sweep.points[0])
             taken += 1
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
-            if length < (SETTLED if last else NEARLY):
+            if length < (recipe.last_step_tolerance if last else recipe.step_tolerance):
                 break
     return Localisation(pose, explained, taken, value)
 
 
-def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:
+def _step(
+    moments: Moments, precisions: Float[Array, "K D D"], min_mass: float
+) -> Float[Array, " P"]:
     """The twist (omega, tau) about the origin of one Gauss-Newton step on Q, the means fixed.
 
     The points of a component share its arm in the matrix, which only shapes the step, but not in
     the gradient.
     """
-    seen = moments.mass > 1e-3
-    mass, first, about, P = (
-        moments.mass[seen],
-        moments.first[seen],
-        moments.about[seen],
-        precisions[seen],
-    )
+    seen = moments.mass > min_mass
+    mass = moments.mass[seen]
+    first = moments.first[seen]
+    about = moments.about[seen]
+    P = precisions[seen]
     D = first.shape[1]
     J = levers(about + first / mass[:, None])
     PJ = (mass[:, None, None] * P) @ J
     H = J.reshape(-1, J.shape[2]).T @ PJ.reshape(-1, J.shape[2])
     force = (P @ first[..., None])[..., 0]
-    # sum over points of (P y) x^T
+    # Sum over points of (P y) x^T.
     torque = force.T @ about + np.tensordot(P, moments.second[seen], ((0, 1), (0, 1)))
     turn = (
         [torque[1, 0] - torque[0, 1]]

@@ -54,7 +54,7 @@ class LoopRecipe:
 
 @dataclass(frozen=True)
 class LocaliseRecipe:
-    """How one cloud is placed against a mixture that stays as it is (see `localise`)."""
+    """How one cloud is localised against a mixture that stays as it is (see `localise`)."""
 
     # Share of a point's posterior mass that the kernels may skip. [0.1, unknown]
     tolerance: float = 1e-4
@@ -62,9 +62,9 @@ class LocaliseRecipe:
     steps_per_blur: int = 2
     # Steps in all, at most. [0.1, unknown]
     max_steps: int = 12
-    # Share of the scene's unit: a shorter step ends a blur. [0.1, unknown]
+    # [share of the scene's unit] A shorter step ends a blur. [0.1, unknown]
     step_tolerance: float = 1e-3
-    # Share of the scene's unit: a shorter step ends the last blur. [0.1, unknown]
+    # [share of the scene's unit] A shorter step ends the last blur. [0.1, unknown]
     last_step_tolerance: float = 2e-4
     # Points of a component, at least, that take part in a step. [0.1, unknown]
     min_mass: float = 1e-3

@@ -3,7 +3,7 @@
 
 Poses are known up to one common motion: the gauge is taken out here (`relative`), and only here.
 The errors of trajectories, ATE (`absolute_errors`) and RPE (`relative_errors`), are those of
-`coframe.trajectory`.
+`trajectory_errors`.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,19 @@ __all__ = [
     "translation_errors",
 ]
 
-SAMPLE = 3000  # points of a cloud that are judged
-SEED = 5  # of their choice: always the same ones
-NEIGHBOURS = 12  # of a point, through which its plane is laid
-# points, or a tenth of the sample where that is less: pairs that share fewer do not count
-FEWEST = 200
-GATE = 0.01  # of the extent: what is farther apart is not the same surface,
-SPACINGS = 3.0  # but never less than this many distances between neighbours
+# What follows defines the measure `agreement`; none of it changes a result.
+# [size] Points of a cloud that are compared.
+SAMPLE = 3000
+# [format] Seed of their choice: always the same points.
+SEED = 5
+# [format] Neighbours of a point through which its plane is laid.
+NEIGHBOURS = 12
+# [format] Points that a pair must share to count, or a tenth of the sample where that is less.
+MIN_SHARED = 200
+# [format] [share of the extent] Points that are farther apart are not of the same surface.
+GATE = 0.01
+# [format] [distances between neighbours] The same gate, at least.
+SPACINGS = 3.0
 
 
 def relative(poses: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, "M D1 D1"]:
@@ -50,8 +56,23 @@ def relative(poses: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array,
 def rotation_errors(
     poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
 ) -> Float[Array, " M"]:
-    """The angle in degrees between estimated and true rotation of each cloud, relative to the
-    reference cloud (itself 0).
+    """The angle between estimated and true rotation of each cloud, relative to the reference cloud.
+
+    Parameters
+    ----------
+    poses, truth
+        Estimated and true poses.
+    reference
+        Index of the cloud that the others are compared relative to.
+
+    Returns
+    -------
+    array of shape (M,)
+        In degrees; 0 for the reference.
+
+    Examples
+    --------
+    >>> coframe.metrics.rotation_errors(result.poses, truth).max()
     """
     difference = geometry.inverse(relative(poses, reference)) @ relative(truth, reference)
     return np.degrees(geometry.angle(geometry.rotation(difference)))
@@ -61,7 +82,23 @@ def translation_errors(
     poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
 ) -> Float[Array, " M"]:
     """The distance between estimated and true translation of each cloud, relative to the reference
-    cloud, in its units.
+    cloud.
+
+    Parameters
+    ----------
+    poses, truth
+        Estimated and true poses.
+    reference
+        Index of the cloud that the others are compared relative to.
+
+    Returns
+    -------
+    array of shape (M,)
+        In the unit of the poses; 0 for the reference.
+
+    Examples
+    --------
+    >>> coframe.metrics.translation_errors(result.poses, truth).max()
     """
     return np.linalg.norm(
         geometry.translation(relative(poses, reference))
@@ -73,8 +110,24 @@ def translation_errors(
 def frobenius_errors(
     poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
 ) -> Float[Array, " M"]:
-    """The paper's rotation error |R_1^T R_j - true R_1^T R_j|_F of each cloud j, 2 sqrt(2)
-    sin(angle / 2) in space.
+    """The paper's rotation error |R_1^T R_j - true R_1^T R_j|_F of each cloud j, in space 2 sqrt(2)
+    sin(angle / 2).
+
+    Parameters
+    ----------
+    poses, truth
+        Estimated and true poses.
+    reference
+        Index of the cloud that the others are compared relative to.
+
+    Returns
+    -------
+    array of shape (M,)
+        0 for the reference.
+
+    Examples
+    --------
+    >>> coframe.metrics.frobenius_errors(result.poses, truth)
     """
     difference = geometry.rotation(relative(poses, reference)) - geometry.rotation(
         relative(truth, reference)
@@ -85,14 +138,31 @@ def frobenius_errors(
 def rotation_rmse(
     poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
 ) -> float:
-    """The root of the mean squared Frobenius error over all clouds but the reference."""
+    """The root of the mean squared Frobenius error over all clouds but the reference.
+
+    Parameters
+    ----------
+    poses, truth
+        Estimated and true poses.
+    reference
+        Index of the cloud that the others are compared relative to.
+
+    Returns
+    -------
+    float
+        The figure of the paper's tables.
+
+    Examples
+    --------
+    >>> coframe.metrics.rotation_rmse(result.poses, truth)
+    """
     errors = np.delete(frobenius_errors(poses, truth, reference), reference)
     return float(np.sqrt((errors**2).mean()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surface:
-    """A cloud as the judge sees it: points, unit normals, and a tree over the points."""
+    """A cloud for `agreement`: points, unit normals, and a tree over the points."""
 
     points: Float[Array, "N D"]
     normals: Float[Array, "N D"]
@@ -116,8 +186,8 @@ class Agreement:
     The residual alone can be small where little is left to compare: look at both.
     """
 
-    # median distance of a point to the surface of another cloud [user units]; None: no pair
-    # overlaps
+    # [user units] Median distance of a point to the surface of another cloud; None if no pair
+    # overlaps.
     residual: float | None
     overlap: float  # share of points that have a point of another cloud within the gate
 
@@ -129,9 +199,27 @@ def agreement(
     them overlaps.
 
     It needs no truth, and is an honest figure where the poses were found from other points than
-    these. Up to 3,000 random points of each cloud are judged. A point counts where its nearest
-    neighbour is within `gate` [user units], and for the residual a pair of clouds counts where 200
-    points do.
+    these. Up to 3,000 random points of each cloud are compared. A point counts where its nearest
+    neighbour is within the gate, and for the residual a pair of clouds counts where 200 points do.
+
+    Parameters
+    ----------
+    surfaces
+        The clouds, in their own frames.
+    poses
+        One for each cloud.
+    gate
+        Distance [user units] beyond which points are not of the same surface.
+
+    Returns
+    -------
+    Agreement
+        Residual and overlap.
+
+    Examples
+    --------
+    >>> surfaces = [coframe.metrics.Surface.of(cloud) for cloud in clouds]
+    >>> coframe.metrics.agreement(surfaces, result.poses, gate=0.01)
     """
     rng = np.random.default_rng(SEED)
     samples = [s.points[rng.choice(len(s.points), min(SAMPLE, len(s.points)))] for s in surfaces]
@@ -145,7 +233,7 @@ def agreement(
             distance, nearest = surface.tree.query(points, distance_upper_bound=gate)
             near = np.isfinite(distance)
             near_any |= near
-            if near.sum() >= min(FEWEST, len(sample) / 10):
+            if near.sum() >= min(MIN_SHARED, len(sample) / 10):
                 offset = points[near] - surface.points[nearest[near]]
                 distances.append(np.abs((offset * surface.normals[nearest[near]]).sum(1)))
         covered.append(near_any)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""."""
+"""The errors of a trajectory against the true one: ATE and RPE of Sturm et al. (IROS 2012)."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,15 @@ from coframe.errors import InputError
 from coframe.io.trajectory import Trajectory
 from coframe.types import Array
 
-TOLERANCE = 0.02  # s: time stamps further apart than this do not belong together (Sturm et al.)
+# [format] [s] Time stamps further apart do not belong together (Sturm et al.).
+TOLERANCE = 0.02
+# [limit] Pairs of poses, at least: with fewer no rigid motion aligns them.
+LEAST_PAIRS = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Errors:
-    """An error per pose (or per pair of poses), and what one says of many."""
+    """An error for each pose (or pair of poses), and figures over all of them."""
 
     values: Float[Array, " n"]
 
@@ -36,6 +39,10 @@ class Errors:
     def largest(self) -> float:
         return float(self.values.max())
 
+    def summary(self) -> dict[str, float]:
+        """All figures by name."""
+        return {name: getattr(self, name) for name in ("rmse", "mean", "median", "largest")}
+
 
 def associate(
     first: Float[Array, " N"], second: Float[Array, " M"], tolerance: float = TOLERANCE
@@ -43,16 +50,16 @@ def associate(
     """Indices of times that belong together, nearest pairs first, each time at most once; `second`
     is rising.
     """
-    start, stop = (
-        np.searchsorted(second, first - tolerance),
-        np.searchsorted(second, first + tolerance, side="right"),
-    )
+    start = np.searchsorted(second, first - tolerance)
+    stop = np.searchsorted(second, first + tolerance, side="right")
     i = np.repeat(np.arange(len(first)), stop - start)
     j = np.concatenate(
         [np.arange(a, b) for a, b in zip(start, stop, strict=True)] or [np.empty(0, np.int64)]
     )
     order = np.argsort(np.abs(first[i] - second[j]), kind="stable")
-    pairs, used_i, used_j = [], np.zeros(len(first), bool), np.zeros(len(second), bool)
+    pairs = []
+    used_i = np.zeros(len(first), bool)
+    used_j = np.zeros(len(second), bool)
     for a, b in zip(i[order], j[order], strict=True):
         if not (used_i[a] or used_j[b]):
             used_i[a] = used_j[b] = True
@@ -62,7 +69,7 @@ def associate(
 
 
 def aligned(estimate: Trajectory, truth: Trajectory, tolerance: float = TOLERANCE) -> Trajectory:
-    """The estimate moved rigidly so that its places lie as near to the true ones as can be (Horn,
+    """The estimate after the rigid motion that brings its positions nearest to the true ones (Horn,
     Umeyama).
     """
     i, j = _matched(estimate, truth, tolerance)
@@ -73,12 +80,32 @@ def aligned(estimate: Trajectory, truth: Trajectory, tolerance: float = TOLERANC
 def absolute_errors(
     estimate: Trajectory, truth: Trajectory, tolerance: float = TOLERANCE
 ) -> Errors:
-    """ATE: the distances between true places and those of the aligned estimate, poses matched by
-    time.
+    """ATE: the distances between true positions and those of the aligned estimate.
+
+    Parameters
+    ----------
+    estimate, truth
+        Trajectories, whose poses are matched by time.
+    tolerance
+        Times [s] further apart do not match.
+
+    Returns
+    -------
+    Errors
+        One for each matched pose, in the unit of the poses.
+
+    Raises
+    ------
+    InputError
+        If fewer than three poses match.
+
+    Examples
+    --------
+    >>> coframe.metrics.absolute_errors(path, truth).rmse
     """
     i, j = _matched(estimate, truth, tolerance)
-    places = geometry.translation(aligned(estimate, truth, tolerance).poses[i])
-    return Errors(np.linalg.norm(places - geometry.translation(truth.poses[j]), axis=1))
+    positions = geometry.translation(aligned(estimate, truth, tolerance).poses[i])
+    return Errors(np.linalg.norm(positions - geometry.translation(truth.poses[j]), axis=1))
 
 
 def relative_errors(
@@ -89,11 +116,32 @@ def relative_errors(
     seconds: float | None = None,
     tolerance: float = TOLERANCE,
 ) -> tuple[Errors, Errors]:
-    """RPE: how far the motion over an interval is from the true one, in translation [unit] and
-    rotation [degrees].
+    """RPE: how far the motion over an interval is from the true one.
 
-    Every pose starts an interval of so many `frames`, or of so many `seconds` to the nearest pose
-    (at most `tolerance` off). Default: one frame.
+    Parameters
+    ----------
+    estimate, truth
+        Trajectories, whose poses are matched by time.
+    frames
+        Every pose starts an interval of so many frames. Default: 1.
+    seconds
+        Instead of frames: an interval of so many seconds, to the nearest pose.
+    tolerance
+        Times [s] further apart do not match.
+
+    Returns
+    -------
+    tuple of Errors
+        In translation [unit of the poses] and in rotation [degrees].
+
+    Raises
+    ------
+    InputError
+        If no interval fits, or both frames and seconds are given.
+
+    Examples
+    --------
+    >>> shift, turn = coframe.metrics.relative_errors(path, truth, seconds=1.0)
     """
     if frames is not None and seconds is not None:
         raise InputError("relative_errors: expected frames or seconds, found both")
@@ -120,9 +168,9 @@ def _matched(
     estimate: Trajectory, truth: Trajectory, tolerance: float
 ) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
     i, j = associate(estimate.times, truth.times, tolerance)
-    if len(i) < 3:
+    if len(i) < LEAST_PAIRS:
         raise InputError(
-            f"truth: expected at least 3 poses within {tolerance} s of the estimate's, found"
-            f" {len(i)}"
+            f"truth: expected at least {LEAST_PAIRS} poses within {tolerance} s of the estimate's,"
+            f" found {len(i)}"
         )
     return i, j

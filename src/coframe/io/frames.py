@@ -1,56 +1,71 @@
 # SPDX-License-Identifier: MIT
-"""Where frames come from:
+"""Sequences of frames: TUM RGB-D folders, folders of depth images, folders of clouds, arrays.
 
-TUM RGB-D folders, folders of depth images, folders of clouds. Read ahead, never all at once.
+Frames are read ahead of their use, never all at once.
 """
 
 import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.io import clouds as cloud_files
-from coframe.io import depth
+from coframe.io import depth, images
 from coframe.io.depth import Intrinsics
-from coframe.io.images import read_depth
-from coframe.io.images import read_intrinsics as read_intrinsics  # for those who open sequences
 from coframe.types import Array
 
 T = TypeVar("T")
 
-RATE = 30.0  # frames per second of sources that carry no times
-NEAR, FAR = 0.3, 4.0  # m: outside, a depth camera's noise is larger than what it shows
-AHEAD = 8  # frames that wait, at most
+# [format] Frames per second of sources that carry no times.
+RATE = 30.0
+# [size] Frames that wait for their use, at most.
+AHEAD = 8
+# [format] Endings of depth images.
 IMAGES = (".png", ".pgm", ".tif", ".tiff")
+# [m] Depths outside are left out: there, the noise of a structured-light camera is larger than what
+# it shows. [0.1, unknown]
+NEAR, FAR = 0.3, 4.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
-    """What the sensor saw at one time, in its own frame; `weights` say how much a point counts, one
-    for a point at 1 m.
-    """
+    """What the sensor saw at one time, in its own frame."""
 
-    time: float  # s
+    time: float  # [s]
     points: Float[Array, "N D"]
-    weights: Float[Array, " N"]
+    weights: Float[Array, " N"]  # how much a point counts: 1 for a point at 1 m
     name: str
 
     def __len__(self) -> int:
         return len(self.points)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FrameSource:
-    """A source of frames: names and times are known at once, each frame is read when it is asked
+    """A sequence of frames: names and times are known at once, each frame is read when it is asked
     for.
+
+    Parameters
+    ----------
+    names
+        One for each frame.
+    times
+        Times of the frames [s], rising.
+    read
+        Returns the frame of an index.
+
+    Examples
+    --------
+    >>> source = coframe.open_frames("rgbd_dataset_freiburg1_desk")
+    >>> len(source), source[0].points
     """
 
     names: tuple[str, ...]
@@ -63,7 +78,7 @@ class FrameSource:
     def __getitem__(self, index: int) -> Frame:
         return self.read(index)
 
-    def prepared(self, prepare: Callable[[int, Frame], T], start: int = 0) -> Iterator[T]:
+    def prepared(self, prepare: Callable[[int, Frame], T], start: int = 0) -> Generator[T]:
         """What `prepare` makes of the frames from `start` on, in a thread that is at most `AHEAD`
         frames ahead.
         """
@@ -74,15 +89,45 @@ class FrameSource:
 
 
 def open_frames(
-    source: str | os.PathLike[str], *, intrinsics: Intrinsics | str | None = None, step: int = 4
+    source: str | os.PathLike[str],
+    *,
+    intrinsics: Intrinsics | str | os.PathLike[str] | None = None,
+    step: int = 4,
+    near: float = NEAR,
+    far: float = FAR,
 ) -> FrameSource:
-    """The frames of a folder; what it holds decides how it is read.
+    """Open the frames of a folder; what it holds decides how it is read.
 
-    A folder with depth.txt: a sequence of TUM RGB-D, its camera known by its name, else as
-    `intrinsics` or intrinsics.json say. A folder of images (PNG, PGM, TIFF): depth images, the
-    camera in intrinsics.json beside them or in `intrinsics`. A folder of clouds (any format that is
-    read): one frame a file, in the order of the names, 30 a second. `intrinsics` may be one of the
-    names in `coframe.depth.PRESETS`. `step`: every so many rows and columns of an image.
+    A folder with depth.txt is a sequence of TUM RGB-D, its camera known by its name, else from
+    `intrinsics` or intrinsics.json. A folder of images (PNG, PGM, TIFF) holds depth images, the
+    camera in `intrinsics` or in intrinsics.json beside them. A folder of clouds (any format that is
+    read) is one frame a file, in the order of the names, 30 a second.
+
+    Parameters
+    ----------
+    source
+        The folder.
+    intrinsics
+        The camera: one of the names in `coframe.io.depth.PRESETS`, a JSON file with fx, fy, cx, cy
+        and scale, or an `Intrinsics`.
+    step
+        Every so many rows and columns of a depth image are used.
+    near, far
+        Depths [m] outside these are left out of depth images.
+
+    Returns
+    -------
+    FrameSource
+        Frames that are read when they are asked for.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no sequence or the camera is not known.
+
+    Examples
+    --------
+    >>> path = coframe.track(coframe.open_frames("rgbd_dataset_freiburg1_desk", step=2))
     """
     folder = Path(source)
     if not folder.is_dir():
@@ -92,33 +137,42 @@ def open_frames(
         )
     if (folder / "depth.txt").is_file():
         times, files = _tum_list(folder / "depth.txt")
-        return _images(files, times, _camera(folder, intrinsics, preset=True), step)
+        camera = _camera(folder, intrinsics, tum=True)
+        return _image_source(files, times, camera, step, (near, far))
     files = sorted(
         (p for p in folder.iterdir() if p.is_file()), key=lambda p: cloud_files.natural(p.name)
     )
-    images = [path for path in files if path.suffix.lower() in IMAGES]
-    if images:
-        return _images(images, _times(images), _camera(folder, intrinsics, preset=False), step)
+    pictures = [path for path in files if path.suffix.lower() in IMAGES]
+    if pictures:
+        camera = _camera(folder, intrinsics, tum=False)
+        return _image_source(pictures, _times(pictures), camera, step, (near, far))
     files = [path for path in files if path.suffix.lower() in cloud_files.FORMATS]
     if not files:
         raise InputError(
             f"{folder}: expected depth.txt, depth images or clouds, found none of them"
         )
-    return FrameSource(
-        tuple(path.name for path in files), _times(files), lambda i: _cloud(files[i], i / RATE)
-    )
+
+    def read(i: int) -> Frame:
+        return _frame(cloud_files.read(files[i]), i / RATE, files[i].name)
+
+    return FrameSource(tuple(path.name for path in files), _times(files), read)
 
 
-def from_arrays(
-    clouds: Sequence[Float[Array, "_ D"]], times: Float[Array, " N"] | None = None
-) -> FrameSource:
-    """Clouds in memory as frames; without `times`, 30 a second."""
+def from_arrays(clouds: Sequence[Any], times: Float[Array, " N"] | None = None) -> FrameSource:
+    """Clouds in memory, (N, 3) arrays, as frames; without `times` [s], 30 a second."""
     stamps = np.arange(len(clouds)) / RATE if times is None else times
-    return FrameSource(
-        tuple(f"frame {i}" for i in range(len(clouds))),
-        stamps,
-        lambda i: _frame(np.asarray(clouds[i], float), float(stamps[i]), f"frame {i}"),
-    )
+
+    def read(i: int) -> Frame:
+        try:
+            points = np.asarray(clouds[i], float)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"frame {i}: expected points in space, shape (N, 3), found"
+                f" {type(clouds[i]).__name__}"
+            ) from None
+        return _frame(points, float(stamps[i]), f"frame {i}")
+
+    return FrameSource(tuple(f"frame {i}" for i in range(len(clouds))), stamps, read)
 
 
 def by_depth(points: Float[Array, "N 3"]) -> Float[Array, " N"]:
@@ -131,12 +185,18 @@ def strided(frame: Frame, factor: int) -> Frame:
     return Frame(frame.time, frame.points[::factor], frame.weights[::factor], frame.name)
 
 
-def _images(
-    files: Sequence[Path], times: Float[Array, " N"], camera: Intrinsics, step: int
+def _image_source(
+    files: Sequence[Path],
+    times: Float[Array, " N"],
+    camera: Intrinsics,
+    step: int,
+    depths: tuple[float, float],
 ) -> FrameSource:
+    near, far = depths
+
     def read(i: int) -> Frame:
         points = depth.points(_image(files[i]), camera, step=step)
-        points = points[(points[:, 2] > NEAR) & (points[:, 2] < FAR)]
+        points = points[(points[:, 2] > near) & (points[:, 2] < far)]
         return Frame(float(times[i]), points, by_depth(points), files[i].name)
 
     return FrameSource(tuple(path.name for path in files), times, read)
@@ -144,7 +204,7 @@ def _images(
 
 def _image(path: Path) -> Shaped[Array, "H W"]:
     try:
-        return read_depth(path)
+        return images.read_depth(path)
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -163,12 +223,8 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _cloud(path: Path, time: float) -> Frame:
-    return _frame(cloud_files.read(path), time, path.name)
-
-
 def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
-    """Without points that are no places."""
+    """Without points whose coordinates are NaN or out of range."""
     if points.ndim != 2 or points.shape[1] != 3:
         raise InputError(
             f"{name}: expected points in space, shape (N, 3), found shape {points.shape}"
@@ -208,30 +264,35 @@ def _times(files: Sequence[Path]) -> Float[Array, " N"]:
     return np.arange(len(files)) / RATE
 
 
-def _camera(folder: Path, intrinsics: Intrinsics | str | None, *, preset: bool) -> Intrinsics:
+def _camera(
+    folder: Path, intrinsics: Intrinsics | str | os.PathLike[str] | None, *, tum: bool
+) -> Intrinsics:
     if isinstance(intrinsics, Intrinsics):
         return intrinsics
-    if isinstance(intrinsics, str):
-        if intrinsics not in depth.PRESETS:
+    if intrinsics is not None:
+        if Path(intrinsics).suffix == ".json":
+            return images.read_intrinsics(intrinsics)
+        if str(intrinsics) not in depth.PRESETS:
             raise InputError(
-                f"intrinsics: expected one of {', '.join(depth.PRESETS)}, found {intrinsics!r}"
+                f"intrinsics: expected a .json file or one of {', '.join(depth.PRESETS)}, found"
+                f" {str(intrinsics)!r}"
             )
-        return depth.PRESETS[intrinsics]
-    for path in (folder / "intrinsics.json", folder.parent / "intrinsics.json"):
-        if path.is_file():
-            return read_intrinsics(path)
+        return depth.PRESETS[str(intrinsics)]
+    beside = images.intrinsics_of_folder(folder)
+    if beside is not None:
+        return beside
+    if not tum:
+        raise InputError(
+            f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale), found no"
+            " such file"
+        )
     named = [camera for name, camera in depth.PRESETS.items() if name in folder.resolve().name]
-    if preset:
-        return named[0] if named else depth.PRESETS["kinect"]
-    raise InputError(
-        f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale), found no such"
-        " file"
-    )
+    return named[0] if named else depth.PRESETS["kinect"]
 
 
-def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Iterator[T]:
+def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Generator[T]:
     """The items of an iterator that runs in a thread, at most `limit` ahead; its exceptions are
-    raised here, in their place.
+    raised here, in their order.
     """
     waiting: queue.Queue[T | BaseException | None] = queue.Queue(limit)
     stop = threading.Event()

@@ -55,14 +55,23 @@ def find_intrinsics(path: str | os.PathLike[str]) -> depth.Intrinsics:
     """The camera of an image, from the nearest intrinsics.json: its five numbers, or `{"preset":
     "freiburg1"}`.
     """
-    folder = Path(path).absolute().parent
-    for file in (folder / SIDECAR, folder.parent / SIDECAR):
+    camera = intrinsics_of_folder(Path(path).absolute().parent)
+    if camera is None:
+        raise InputError(
+            f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside"
+            " it"
+        )
+    return camera
+
+
+def intrinsics_of_folder(folder: Path) -> depth.Intrinsics | None:
+    """The camera of intrinsics.json in a folder or the one above; None where there is no such
+    file.
+    """
+    for file in (folder / SIDECAR, folder.absolute().parent / SIDECAR):
         if file.is_file():
             return read_intrinsics(file)
-    raise InputError(
-        f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside it;"
-        " write one with fx, fy, cx, cy and scale"
-    )
+    return None
 
 
 def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:

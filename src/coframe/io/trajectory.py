@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The path of a sensor: TUM and KITTI files, interpolation, and the errors of Sturm et al. (IROS
-2012).
+"""The path of a sensor: TUM and KITTI files, and interpolation.
 
 Pose i carries what the sensor saw at time i into the common frame: x = R v + t.
 """
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,29 +15,67 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from coframe import geometry
 from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.geometry import is_rigid
 from coframe.io.files import atomic
+from coframe.io.table import table
 from coframe.types import Array
 
+# [guard] A quaternion that is shorter has no direction.
+SHORTEST = 1e-6
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Poses of a sensor over time."""
+    """Poses of a sensor over time.
 
-    times: Float[Array, " N"]  # s, rising
+    Parameters
+    ----------
+    times
+        Times of the poses [s], rising.
+    poses
+        Pose i carries what the sensor saw at time i into the common frame.
+
+    Examples
+    --------
+    >>> path = coframe.Trajectory(times, poses)
+    >>> path.length, path.at(times + 0.01)
+    """
+
+    times: Float[Array, " N"]
     poses: Float[Array, "N 4 4"]
+
+    def __repr__(self) -> str:
+        span = f"{self.times[0]:.3f} to {self.times[-1]:.3f} s" if len(self) else "none"
+        return f"Trajectory of {len(self)} poses\n  times: {span}\n  length: {self.length:.4g}"
 
     def __len__(self) -> int:
         return len(self.times)
 
     @property
     def length(self) -> float:
-        """The way travelled, in the units of the poses."""
+        """Length of the path, in the units of the poses."""
         return float(
             np.linalg.norm(np.diff(geometry.translation(self.poses), axis=0), axis=1).sum()
         )
 
     def at(self, times: Float[Array, " T"]) -> Float[Array, "T 4 4"]:
-        """Poses in between: translations on straight lines, rotations at constant speed."""
+        """Poses at other times: translations on straight lines, rotations at constant speed.
+
+        Parameters
+        ----------
+        times
+            Times [s] within those of the trajectory.
+
+        Returns
+        -------
+        array of shape (T, 4, 4)
+            One pose for each time.
+
+        Raises
+        ------
+        InputError
+            If a time is outside, or there are fewer than two poses.
+        """
         if len(self) < 2:
             raise InputError(
                 f"trajectory: expected at least two poses to interpolate, found {len(self)}"
@@ -48,14 +84,13 @@ class Trajectory:
         if outside.any():
             span = f"{self.times[0]:.6f} to {self.times[-1]:.6f}"
             raise InputError(f"times: expected times from {span}, found {times[outside][0]:.6f}")
-        turns = Slerp(self.times, Rotation.from_matrix(geometry.rotation(self.poses)))(
-            times
-        ).as_matrix()
-        places = [
+        turning = Slerp(self.times, Rotation.from_matrix(geometry.rotation(self.poses)))
+        turns = turning(times).as_matrix()
+        translations = [
             np.interp(times, self.times, coordinate)
             for coordinate in geometry.translation(self.poses).T
         ]
-        return geometry.pose(turns, np.stack(places, 1))
+        return geometry.pose(turns, np.stack(translations, 1))
 
     def moved(self, motion: Float[Array, "4 4"]) -> "Trajectory":
         """The same path in another common frame."""
@@ -63,12 +98,9 @@ class Trajectory:
 
 
 def read_tum(path: str | os.PathLike[str]) -> Trajectory:
-    """A trajectory in the format of TUM RGB-D:
-
-    `time tx ty tz qx qy qz qw` a line, # before comments.
-    """
+    """Read the format of TUM RGB-D: `time tx ty tz qx qy qz qw` a line, # before comments."""
     table = _table(path, 8, "time tx ty tz qx qy qz qw")
-    if (np.linalg.norm(table[:, 4:], axis=1) < 1e-6).any():
+    if (np.linalg.norm(table[:, 4:], axis=1) < SHORTEST).any():
         raise InputError(f"{path}: expected quaternions, found one of length 0")
     if len(table) > 1 and not (np.diff(table[:, 0]) > 0).all():
         later = int(np.argmin(np.diff(table[:, 0]) > 0)) + 1
@@ -93,7 +125,7 @@ def write_tum(
 
 
 def read_kitti(path: str | os.PathLike[str], times: Float[Array, " N"] | None = None) -> Trajectory:
-    """A trajectory in the format of KITTI: the first three rows of a pose, twelve numbers, a line.
+    """Read the format of KITTI: the first three rows of a pose, twelve numbers, a line.
 
     The format knows no times: without `times`, pose i is at i seconds.
     """
@@ -104,10 +136,9 @@ def read_kitti(path: str | os.PathLike[str], times: Float[Array, " N"] | None = 
         )
     poses = np.tile(np.eye(4), (len(table), 1, 1))
     poses[:, :3] = table.reshape(-1, 3, 4)
-    R = geometry.rotation(poses)
-    if np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max() > 1e-3 or (np.linalg.det(R) < 0).any():
+    if not all(is_rigid(pose) for pose in poses):
         raise InputError(f"{path}: expected rigid motions, found a matrix that is no rotation")
-    poses[:, :3, :3] = geometry.nearest_rotation(R)
+    poses[:, :3, :3] = geometry.nearest_rotation(geometry.rotation(poses))
     return Trajectory(np.arange(len(table), dtype=float) if times is None else times, poses)
 
 
@@ -118,25 +149,19 @@ def write_kitti(path: str | os.PathLike[str], trajectory: Trajectory) -> None:
 
 
 def _table(path: str | os.PathLike[str], columns: int, meaning: str) -> Float[Array, "N C"]:
+    """Rows of numbers, read as those of `io.poses` are."""
     path = Path(path)
     if not path.is_file():
         raise InputError(
             f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}"
         )
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that there are no numbers is said below
-            table = np.loadtxt(path, ndmin=2, encoding="utf-8")
+        values, _ = table(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), columns)
     except ValueError as error:
-        reason = " ".join(str(error).split())
         raise InputError(
-            f"{path}: expected {meaning} a line, found something else ({reason})"
+            f"{path}: expected {meaning} a line, found something else ({error})"
         ) from None
-    usable = bool((np.abs(table) <= LARGEST_NUMBER).all())
-    if not table.size or table.shape[1] != columns or not usable:
-        found = f"{table.shape[1]} numbers" if table.size else "no numbers"
-        raise InputError(
-            f"{path}: expected {meaning} a line, found"
-            f" {found if usable else 'NaN or a number without bound'}"
-        )
-    return table
+    if not values.size or not (np.abs(values) <= LARGEST_NUMBER).all():
+        found = "NaN or a number without bound" if values.size else "no numbers"
+        raise InputError(f"{path}: expected {meaning} a line, found {found}")
+    return values

@@ -3,11 +3,11 @@
 published (see `coframe.paper`).
 
 The front-end registers groups of N_f frames, one frame shared with the next group, and keeps the
-means of each group's mixture without outliers: the mean set. The back-end holds a window of N_b
-mean sets: each new one is integrated (JRMPC-I), and the window refined (JRMPC-B). At the end, one
+means of each group's mixture without outliers: the mean set. The back-end has a window of N_b mean
+sets: each new one is integrated (JRMPC-I), and the window refined (JRMPC-B). At the end, one
 thinned set per hundred frames may be registered jointly. What the paper leaves open: groups start
-where the shared frame lies and at rest, means start on random points, and start variances follow
-from the spacing of the points, held for the first iterations, as it advises.
+at the pose of the shared frame and at rest, means start on random points, and start variances
+follow from the spacing of the points and stay for the first iterations, as it advises.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 
 from coframe import geometry, paper
+from coframe.errors import InputError
 from coframe.input.options import check_whole
 from coframe.io.frames import FrameSource, strided
 from coframe.io.trajectory import Trajectory
@@ -27,48 +28,82 @@ from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
 from coframe.types import Array
 
-# times the median variance: components beyond it are no surface (the authors' program; the text
-# says 2)
-OUTLIERS = 2.5
-NEIGHBOURS = 4  # points that a component should hold at the start
-HELD = 0.6  # share of the iterations that leave the start variances alone
-
 
 @dataclass(frozen=True)
 class PublishedOptions:
-    """The settings of the paper's experiment on freiburg1_desk."""
+    """The settings of the paper's experiment on freiburg1_desk.
 
-    downsampling: int = 50  # every so many points of a frame are kept
-    group: int = 3  # N_f
-    window: int = 10  # N_b
+    Parameters
+    ----------
+    downsampling
+        Every so many points of a frame are kept [paper].
+    group
+        N_f, frames that are registered together [paper].
+    window
+        N_b, mean sets that are registered together [paper].
+    front_components, back_components
+        K of the front-end and of the back-end [paper].
+    front_iterations
+        Iterations of the front-end; not in the paper [0.1, unknown].
+    refinements
+        Iterations that refine the window [paper].
+    block
+        Frames of a set of the last joint registration; 0: none [paper].
+    velocity
+        Start frames with the motion of the last group instead of at rest; not in the paper.
+    gamma
+        Outliers per inlier; None: 1/K, which are the paper's priors of 1/(K + 1).
+    epsilon
+        Variance added to every component [squared unit] [paper].
+    max_variance
+        Components whose variance is above so many times the median are outliers [paper: the
+        authors' program; the text says 2].
+    neighbours
+        Points that a component should cover at the start; not in the paper [0.1, unknown].
+    spacing_points
+        Points from which the spacing of all is taken; not in the paper [0.1, unknown].
+    fixed_share
+        Share of the iterations that leave the start variances alone [paper].
+    seed, threads
+        As in `TrackOptions`.
+
+    Raises
+    ------
+    InputError
+        If a count is not a whole number or too small.
+
+    Examples
+    --------
+    >>> coframe.track_published(frames, options=coframe.PublishedOptions(downsampling=200))
+    """
+
+    downsampling: int = 50
+    group: int = 3
+    window: int = 10
     front_components: int = 6000
     back_components: int = 3000
-    front_iterations: int = 50  # not in the paper
-    refinements: int = 50  # of the window
-    block: int = 100  # frames of a set of the last joint registration; 0: none
-    # start frames with the motion of the last group instead of at rest; not in the paper
+    front_iterations: int = 50
+    refinements: int = 50
+    block: int = 100
     velocity: bool = False
-    # outliers per inlier; None: 1/K, which are the paper's priors of 1/(K + 1)
     gamma: float | None = None
-    epsilon: float = 1e-6  # variance added to every component [unit^2]
+    epsilon: float = 1e-6
+    max_variance: float = 2.5
+    neighbours: int = 4
+    spacing_points: int = 1000
+    fixed_share: float = 0.6
     seed: int = 0
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        least = {
-            "downsampling": 1,
-            "group": 2,
-            "window": 2,
-            "front_components": 1,
-            "back_components": 1,
-            "block": 0,
-        }
-        check_whole(
-            self, least | {"front_iterations": 0, "refinements": 0, "seed": 0, "threads": 1}
-        )
+        positive = ("downsampling", "front_components", "back_components", "threads")
+        least = dict.fromkeys((*positive, "neighbours", "spacing_points"), 1)
+        least |= dict.fromkeys(("group", "window"), 2)
+        least |= dict.fromkeys(("block", "front_iterations", "refinements", "seed"), 0)
+        check_whole(self, least)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeanSet:
     """What is left of a group of frames."""
 
@@ -86,9 +121,9 @@ class MeanSet:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class BackEnd:
-    """A window of mean sets, and where all sets lie."""
+    """A window of mean sets, and the poses of all sets."""
 
     options: PublishedOptions
     rng: np.random.Generator
@@ -108,7 +143,7 @@ class BackEnd:
         first = max(0, len(self.sets) - options.window)
         clouds = [each.points for each in self.sets[first:]]
         if self.model is None:
-            self.model = registered(
+            self.model = register_from_points(
                 clouds,
                 np.array(self.poses),
                 options.back_components,
@@ -117,12 +152,12 @@ class BackEnd:
                 self.rng,
             )
         else:
-            self.model = self._integrated(new, start, clouds)
+            self.model = self._integrate(new, start, clouds)
         # The window's frame is free; its oldest set stays where it was.
         back = self.poses[first] @ geometry.inverse(self.model.poses[0])
         self.poses[first:] = list(back @ self.model.poses)
 
-    def _integrated(self, new: MeanSet, start: Array, clouds: Sequence[Array]) -> Registration:
+    def _integrate(self, new: MeanSet, start: Array, clouds: Sequence[Array]) -> Registration:
         """Algorithm 2 with the new set, then Algorithm 1 over the window."""
         options, model = self.options, self.model
         assert model is not None
@@ -137,7 +172,7 @@ class BackEnd:
         )
         both = paper.integrate(model, new.points, inside, rejected=rejected, rng=self.rng, **given)
         poses, mixture = both.poses[-len(clouds) :], both.mixture
-        return refined(clouds, mixture.means, poses, options.refinements, options, self.rng)
+        return refine_window(clouds, mixture.means, poses, options.refinements, options, self.rng)
 
 
 @quiet_blas()
@@ -147,14 +182,31 @@ def track_published(
     options: PublishedOptions | None = None,
     on_group: Callable[[int, int], object] = lambda done, total: None,
 ) -> Trajectory:
-    """The path of a sensor as the paper finds it (fr1/desk: 0.047 m); `coframe.track` is ours.
-    Losses are not noticed.
+    """Follow a sensor as the paper does; `coframe.track` is ours. Losses are not noticed.
 
-    on_group: called after each group of frames with the number of groups done and of all.
+    Parameters
+    ----------
+    source
+        Frames that `open_frames` has opened.
+    options
+        The settings of the paper's experiment, by default.
+    on_group
+        Called after each group of frames with the number of groups done and of all.
 
+    Returns
+    -------
+    Trajectory
+        A pose for each frame, in the first one's frame.
+
+    Examples
+    --------
     >>> path = coframe.track_published(coframe.open_frames("rgbd_dataset_freiburg1_desk", step=1))
     """
     options = PublishedOptions() if options is None else options
+    if not isinstance(options, PublishedOptions):
+        raise InputError(f"options: expected PublishedOptions, found {type(options).__name__}")
+    if not isinstance(source, FrameSource):
+        raise InputError(f"source: expected frames from open_frames, found {type(source).__name__}")
     rng = np.random.default_rng(options.seed)
     starts = range(0, max(len(source) - 1, 1), options.group - 1)
     back, shared = BackEnd(options, rng), None
@@ -190,16 +242,16 @@ def mean_set(
     if len(clouds) == 1:
         return MeanSet(frames, clouds[0], np.eye(4)[None])
     start = np.array([np.linalg.matrix_power(motion, i) for i in range(len(clouds))])
-    result = registered(
+    result = register_from_points(
         clouds, start, options.front_components, options.front_iterations, options, rng
     )
     mixture = result.mixture
-    surface = mixture.variances <= OUTLIERS * np.median(mixture.variances)
+    surface = mixture.variances <= options.max_variance * np.median(mixture.variances)
     back = geometry.inverse(result.poses[0])
     return MeanSet(frames, geometry.transform(back, mixture.means[surface]), back @ result.poses)
 
 
-def registered(
+def register_from_points(
     clouds: Sequence[Float[Array, "_ 3"]],
     poses: Float[Array, "M 4 4"],
     components: int,
@@ -209,10 +261,10 @@ def registered(
 ) -> Registration:
     """JRMPC-B on clouds that are roughly aligned, means on some of their points."""
     means = initial.means_on_points(clouds, poses, min(components, sum(map(len, clouds))), rng)
-    return refined(clouds, means, poses, iterations, options, rng)
+    return refine_window(clouds, means, poses, iterations, options, rng)
 
 
-def refined(
+def refine_window(
     clouds: Sequence[Float[Array, "_ 3"]],
     means: Float[Array, "K 3"],
     poses: Float[Array, "M 4 4"],
@@ -220,16 +272,15 @@ def refined(
     options: PublishedOptions,
     rng: np.random.Generator,
 ) -> Registration:
-    """JRMPC-B with variances that hold a few points each and stay so for most iterations, as the
-    paper advises.
+    """JRMPC-B with start variances that cover a few points each and stay for most iterations, as
+    the paper advises.
     """
     points = np.concatenate(
         [geometry.transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)]
     )
-    few = points[rng.choice(len(points), min(1000, len(points)), replace=False)]
-    distance = (
-        cKDTree(means).query(few, min(NEIGHBOURS, len(means)))[0].reshape(len(few), -1)[:, -1]
-    )
+    few = points[rng.choice(len(points), min(options.spacing_points, len(points)), replace=False)]
+    nearest = cKDTree(means).query(few, min(options.neighbours, len(means)))[0]
+    distance = nearest.reshape(len(few), -1)[:, -1]
     return paper.batch(
         clouds,
         means,
@@ -238,7 +289,7 @@ def refined(
         gamma=options.gamma,
         epsilon=options.epsilon,
         iterations=iterations,
-        fixed_variances=round(HELD * iterations),
+        fixed_variances=round(options.fixed_share * iterations),
         threads=options.threads,
     )
 
@@ -268,6 +319,8 @@ def joint_blocks(
             ]
         )
     rest = geometry.identity(len(merged), 3)
-    result = registered(merged, rest, options.back_components, options.refinements, options, rng)
+    result = register_from_points(
+        merged, rest, options.back_components, options.refinements, options, rng
+    )
     moves = geometry.inverse(result.poses[0]) @ result.poses
     return [moves[b] @ pose for b, pose in zip(block, poses, strict=True)]

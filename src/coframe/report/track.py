@@ -13,44 +13,65 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.em.mixture import Mixture
 from coframe.report import charts
 from coframe.report.markup import count, lengths, name
 from coframe.report.page import Section, facts, how_made, notice_list, page, save
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
 from coframe.result.colours import palette
-from coframe.sequence.tracker import Track
+from coframe.sequence.track import Track
 from coframe.types import Array
 
-STRETCHES = 12  # of the path, told apart by colour
-COMPONENTS = 3000  # of the model that is shown
-DENSE = 20_000  # points along the path
-LISTED = 20  # stretches of lost frames that are written out
+# [size] Colours along the path: so many stretches of key frames.
+STRETCHES = 12
+# [size] Components of the model that is shown.
+COMPONENTS = 3000
+# [size] Points along the path.
+DENSE = 20_000
+# [size] Stretches of lost frames that are listed.
+LISTED = 20
+# [size] Points of the map behind the drawn path.
+BACKGROUND = 1500
+# [size] Steps longer than this many typical ones are jumps, and not drawn.
+JUMP = 20
 
 
-def write(
-    tracked: Track, names: Sequence[str], path: str | os.PathLike[str], *, run: Run | None = None
-) -> Path:
-    """Write the page to a file. `names` are those of the frames.
+def write(tracked: Track, path: str | os.PathLike[str], *, run: Run | None = None) -> Path:
+    """Write the page of a tracked sequence to a file.
 
-    >>> coframe.report.track.write(coframe.track(frames), frames.names, "report.html")
+    Parameters
+    ----------
+    tracked
+        The result of `coframe.track`.
+    path
+        The file, such as "report.html".
+    run
+        How the result was made, if that is to be shown.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> coframe.report.track.write(coframe.track("desk"), "report.html")
     """
-    return save(path, html(tracked, names, run=run))
+    return save(path, html(tracked, run=run))
 
 
-def html(tracked: Track, names: Sequence[str], *, run: Run | None = None) -> str:
-    """The page."""
+def html(tracked: Track, *, run: Run | None = None) -> str:
+    """The page as text."""
     run = run or Run()
     drawn = scene(tracked, np.random.default_rng(0)) if tracked.keyframes else None
     sections = [
         Section("path", "Path", _path(tracked)),
         Section("quality", "Quality", _quality(tracked), wide=False),
-        Section("run", "How this was made", how_made(run, frames=len(names)), wide=False),
+        Section("run", "How this was made", how_made(run, frames=len(tracked.names)), wide=False),
     ]
     if drawn is not None:
         sections.insert(0, Section("scene", "Map", _map(tracked, drawn)))
-    return page("coframe track", _summary(tracked, run), _notices(tracked, names), sections, drawn)
+    return page("coframe track", _summary(tracked, run), _notices(tracked), sections, drawn)
 
 
 def scene(tracked: Track, rng: np.random.Generator, points: int = POINTS) -> Scene:
@@ -74,7 +95,7 @@ def scene(tracked: Track, rng: np.random.Generator, points: int = POINTS) -> Sce
         "points": (together - origin).astype("f4"),
         "outlier": np.zeros(len(together), "u1"),
         "poses": still.astype("f4"),
-        "model": _ellipsoids(model, origin)[None].astype("f4"),
+        "model": roots(model.means - origin, model.covariances)[None].astype("f4"),
         "reliable": np.ones(len(model), "u1"),
     }
     header = {
@@ -103,31 +124,25 @@ def _labels(tracked: Track, groups: Sequence[Int[Array, " n"]]) -> list[str]:
     return [f"frames {first}–{last}" if first < last else f"frame {first}" for first, last in ends]
 
 
-def _along(places: Float[Array, "N 3"]) -> Float[Array, "n 3"]:
+def _along(positions: Float[Array, "N 3"]) -> Float[Array, "n 3"]:
     """Points along the path, close enough together to look like a line; not across jumps."""
-    if len(places) < 2:
-        return places
-    steps = np.linalg.norm(np.diff(places, axis=0), axis=1)
-    walked = steps < 20 * max(float(np.median(steps)), np.finfo(float).tiny)
-    count = max(2, DENSE // len(places))
+    if len(positions) < 2:
+        return positions
+    steps = np.linalg.norm(np.diff(positions, axis=0), axis=1)
+    walked = steps < JUMP * max(float(np.median(steps)), np.finfo(float).tiny)
+    count = max(2, DENSE // len(positions))
     share = np.linspace(0, 1, count, endpoint=False)[:, None]
     return np.concatenate(
-        [places[i] + share * (places[i + 1] - places[i]) for i in np.flatnonzero(walked)]
-        or [places]
+        [positions[i] + share * (positions[i + 1] - positions[i]) for i in np.flatnonzero(walked)]
+        or [positions]
     )
-
-
-def _ellipsoids(mixture: Mixture, origin: Float[Array, " 3"]) -> Float[Array, "K 9"]:
-    return roots(mixture.means - origin, mixture.covariances)
 
 
 def _summary(tracked: Track, run: Run) -> str:
     N, lost = len(tracked), int(tracked.lost.sum())
-    found = geometry.translation(tracked.found().poses)
-    length = float(np.linalg.norm(np.diff(found, axis=0), axis=1).sum()) if len(found) > 1 else 0.0
     values = [
         (f"{N - lost} of {N}", "frames found"),
-        (lengths([length])[0], "length of the path"),
+        (lengths([tracked.found().length])[0], "length of the path"),
         (str(len(tracked.keyframes)), "key frames"),
         (
             f"{np.median(tracked.explained[~tracked.lost]) if lost < N else 0:.0%}",
@@ -137,9 +152,10 @@ def _summary(tracked: Track, run: Run) -> str:
     return facts(values, run)
 
 
-def _notices(tracked: Track, names: Sequence[str]) -> str:
+def _notices(tracked: Track) -> str:
+    names = tracked.names
     stretches = charts.runs(tracked.lost)
-    told = [
+    items = [
         (
             f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})"
             if a < b
@@ -148,8 +164,8 @@ def _notices(tracked: Track, names: Sequence[str]) -> str:
         for a, b in stretches[:LISTED]
     ]
     if len(stretches) > LISTED:
-        told.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
-    return notice_list([("weak", each) for each in told], f"No frame of {len(tracked)} was lost.")
+        items.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
+    return notice_list([("weak", each) for each in items], f"No frame of {len(tracked)} was lost.")
 
 
 def _path(tracked: Track) -> str:
@@ -157,9 +173,9 @@ def _path(tracked: Track) -> str:
     and from the side.
     """
     if not tracked.keyframes:
-        return "<p>No frame was placed.</p>"
+        return "<p>No frame was localised.</p>"
     points = tracked.merged()
-    some = points[:: max(1, len(points) // 1500)]
+    some = points[:: max(1, len(points) // BACKGROUND)]
     reach = np.ptp(np.percentile(points, [2, 98], axis=0), axis=0)
     up = int(np.argmin(reach))
     first, second = (axis for axis in range(3) if axis != up)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The back-end: key frames that see the same place, old ones among them, registered jointly.
+"""The back-end of `track`: key frames that see the same scene, registered jointly.
 
-This is what closes loops.
+Old key frames are among them, and so loops close.
 """
 
 from collections.abc import Sequence
@@ -11,60 +11,70 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.align.recipe import ALIGN
 from coframe.em import seeding
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.joint import Constraints, JointStep
 from coframe.em.mixture import Mixture
 from coframe.em.mstep import MixtureStep
+from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.types import Array
 
-FLOOR = 1e-7  # of the squared unit
-AHEAD = 0.6  # of the unit: the place that a sensor looks at lies so far before it
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Keyframe:
-    """A frame that stays: its points, thinned out, and where it was taken."""
+    """A frame that is kept: its sampled points and its pose."""
 
     index: int  # of its frame
     cloud: Cloud
     pose: Float[Array, "D1 D1"]
-    part: int = 0  # of the sequence; poses of different parts have nothing in common
+    segment: int = 0  # of the sequence; poses of different segments have no common frame
 
     @property
     def points(self) -> Float[Array, "N D"]:
-        """In the frame of its part."""
+        """In the frame of its segment."""
         return geometry.transform(self.pose, self.cloud.points)
 
 
+def members(keyframes: Sequence[Keyframe], segment: int) -> Int[Array, " n"]:
+    """Indices of the key frames of a segment."""
+    return np.flatnonzero([keyframe.segment == segment for keyframe in keyframes])
+
+
 def viewpoint_distance(
-    poses: Float[Array, "M D1 D1"], pose: Float[Array, "D1 D1"], unit: float
+    poses: Float[Array, "M D1 D1"],
+    pose: Float[Array, "D1 D1"],
+    unit: float,
+    recipe: SequenceRecipe = SEQUENCE,
 ) -> Float[Array, " M"]:
-    """How differently poses look at the scene: the distance of the sensors and of the places they
-    look at, along z.
+    """[unit] How differently poses look at the scene: the distance of the sensors plus that of two
+    points before them, along z.
     """
 
     def looked_at(T: Array) -> Array:
-        return geometry.translation(T) + AHEAD * unit * geometry.rotation(T)[..., :, -1]
+        return geometry.translation(T) + recipe.look_ahead * unit * geometry.rotation(T)[..., :, -1]
 
-    places = np.linalg.norm(geometry.translation(poses) - geometry.translation(pose), axis=1)
-    return (places + np.linalg.norm(looked_at(poses) - looked_at(pose), axis=1)) / unit
+    sensors = np.linalg.norm(geometry.translation(poses) - geometry.translation(pose), axis=1)
+    return (sensors + np.linalg.norm(looked_at(poses) - looked_at(pose), axis=1)) / unit
 
 
 def window(
-    keyframes: Sequence[Keyframe], pose: Float[Array, "D1 D1"], count: int, unit: float
-) -> Int[Array, " n"]:
-    """The latest key frames and as many older ones, those that look at the same place from nearest
-    by; in their order.
+    keyframes: Sequence[Keyframe],
+    among: Int[Array, " n"],
+    pose: Float[Array, "D1 D1"],
+    count: int,
+    unit: float,
+    recipe: SequenceRecipe = SEQUENCE,
+) -> list[int]:
+    """Of the key frames `among`, half of `count` the latest, half older ones that look at the scene
+    most like `pose`; in their order.
     """
-    M = len(keyframes)
-    if count >= M:
-        return np.arange(M)
+    if count >= len(among):
+        return among.tolist()
     recent = count // 2
-    older = np.array([keyframe.pose for keyframe in keyframes[: M - recent]])
-    near = np.argsort(viewpoint_distance(older, pose, unit), kind="stable")[: count - recent]
-    return np.concatenate([np.sort(near), np.arange(M - recent, M)])
+    older = np.array([keyframes[i].pose for i in among[: len(among) - recent]])
+    distance = viewpoint_distance(older, pose, unit, recipe)
+    near = np.argsort(distance, kind="stable")[: count - recent]
+    return [*among[np.sort(near)].tolist(), *among[len(among) - recent :].tolist()]
 
 
 def register_window(
@@ -74,25 +84,23 @@ def register_window(
     iterations: int,
     rng: np.random.Generator,
     threads: int | None = None,
-    fixed: Sequence[int] = (0,),
+    recipe: SequenceRecipe = SEQUENCE,
 ) -> tuple[list[Keyframe], Mixture]:
-    """The key frames moved by a few joint steps, those of `fixed` held, and a mixture of them all."""
+    """The key frames after a few joint steps, the first one fixed, and a mixture of them all."""
     poses = np.array([keyframe.pose for keyframe in keyframes])
     points = np.concatenate([keyframe.points for keyframe in keyframes])
-    D, floor = points.shape[1], FLOOR * unit**2
-    mixture = seeding.seed(
-        points, len(keyframes), components, floor, geometry.random_rotation(rng, D)
-    )
-    sweep = Sweep(
-        [keyframe.cloud for keyframe in keyframes],
-        threads=threads,
-        tolerance=ALIGN.kernel_tolerance,
-    )
+    D = points.shape[1]
+    floor = recipe.min_variance * unit**2
+    turn = geometry.random_rotation(rng, D)
+    mixture = seeding.seed(points, len(keyframes), components, floor, turn)
+    clouds = [keyframe.cloud for keyframe in keyframes]
+    sweep = Sweep(clouds, threads=threads, tolerance=recipe.tolerance)
     update = MixtureStep(floor)
-    move = JointStep(Constraints(fixed=tuple(fixed)))
+    move = JointStep(Constraints(fixed=(0,)))
     moments, _ = sweep.moments(poses, mixture, full=True)
     mixture = update(moments, None, mixture)
-    if len(keyframes) > len(fixed) + 1:
+    # Two key frames stay where localisation has put them.
+    if len(keyframes) > 2:
         for _ in range(iterations):
             moments, _ = sweep.moments(poses, mixture, full=True)
             poses, motions = move(moments, poses, mixture, 1.0)
@@ -103,6 +111,4 @@ def register_window(
     poses = geometry.pose(
         geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses)
     )
-    return [
-        replace(keyframe, pose=pose) for keyframe, pose in zip(keyframes, poses, strict=True)
-    ], mixture
+    return [replace(k, pose=pose) for k, pose in zip(keyframes, poses, strict=True)], mixture

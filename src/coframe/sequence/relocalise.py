@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Where is a part of a sequence that began after a loss?
+"""Relocalisation: where a segment of a sequence that began after a loss lies among the others.
 
-Near the place of the loss first, then in all places seen before.
+One frame after a loss fits in many ways. A segment, tracked on its own, fits in few, and grows
+until it fits in one. It is searched for near the pose of the loss first; then its merged points are
+matched with submaps of all that was seen before (see `coframe.start`). A pose that is found must
+not contradict what either side has seen.
 """
 
 from collections.abc import Sequence
@@ -16,165 +19,280 @@ from coframe.align.sampling import draw_rows
 from coframe.em.estep import Cloud
 from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
-from coframe.sequence import keyframes as backend
-from coframe.sequence import places
-from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.places import Submap
+from coframe.input.normalise import Summary
+from coframe.input.source import InMemory
+from coframe.sequence.keyframes import (
+    Keyframe,
+    members,
+    register_window,
+    viewpoint_distance,
+    window,
+)
+from coframe.sequence.options import TrackOptions
+from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
+from coframe.start import features, graph, match
+from coframe.start.features import ThinScan
 from coframe.start.match import MatcherProcess
 from coframe.types import Array
 
-REACHES = (0.025, 0.008, 0.004)  # of the unit: how far off a frame may be, then nearer
-FAR_REACHES = (0.1, 0.04, *REACHES)  # after a loss
-FIRST = 3  # frames of a part are key frames at once: a mixture of a single frame is too thin a hold
-# of the usual share: what is found from farther away must be explained better than what is merely
-# not lost,
-FOUND = 0.65
-RIVAL = 1.15  # and so much better than in any other place
-# rad, and of the unit: how a lost sensor may have moved, in either direction of each axis
-TURN, SHIFT = (
-    0.3,
-    0.12,
-)
-HOPES = 5  # of a search, that are looked at closely
-GLIMPSE, PART = 300, 3000  # points of a part, for a first look and for a closer one
-DIFFERENT = 0.1  # of the unit: placements further apart than this are not the same
+# [guard] Cells of elevation are numbered within this many: a half circle has far fewer.
+CELLS_PER_COLUMN = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Submap:
+    """What some key frames have seen, as the matcher takes it."""
+
+    centre: Float[Array, " 3"]
+    scan: ThinScan  # about the centre, in units of `spacing`
+    spacing: float
+
+    @classmethod
+    def of(cls, keyframes: Sequence[Keyframe], spacing: float) -> "Submap":
+        """Of key frames that have a common frame; `spacing` [user units]."""
+        cloud = InMemory(np.concatenate([keyframe.points for keyframe in keyframes]))
+        summary = Summary.of(cloud)
+        scan = ThinScan.of(features.thin(cloud, summary, spacing) / spacing)
+        return cls(summary.median, scan, spacing)
+
+
+@dataclass(frozen=True, eq=False)
 class Relocaliser:
-    """What a look needs to know."""
+    """What a search needs to know."""
 
-    keyframes: Sequence[Keyframe]  # of all parts
-    window: int  # key frames that are looked at together
-    components: int
+    keyframes: Sequence[Keyframe]  # of all segments
+    options: TrackOptions
     unit: float
-    usual: float  # explained share of a frame
+    typical: float  # explained share of a frame
     rng: np.random.Generator
-    threads: int | None
-    places: dict[tuple[int, ...], Submap]  # those known from earlier looks; more are added
+    # Submaps by the indices of their key frames: those of earlier searches; more are added.
+    submaps: dict[tuple[int, ...], Submap]
+    recipe: SequenceRecipe = SEQUENCE
 
-    def met(
-        self, part: int, proposal: Float[Array, "4 4"] | None
+    def find(
+        self, segment: int, proposal: Float[Array, "4 4"] | None
     ) -> tuple[int, Float[Array, "4 4"] | None]:
-        """The part that this one meets, the largest first, and the motion that carries it there.
+        """The segment that this one overlaps, the largest first, and the motion that carries it
+        there.
 
-        `proposal` is where it may lie by an earlier look.
+        `proposal` is the motion that an earlier search found.
         """
-        members = self.members(part)
-        last = self.keyframes[members[0]].pose
-        own = Submap.of(self.keyframes, members[-places.MEMBERS :].tolist(), self.unit)
-        counts = np.bincount([keyframe.part for keyframe in self.keyframes])
+        recipe = self.recipe
+        own = members(self.keyframes, segment)
+        last = self.keyframes[own[0]].pose
+        latest = [self.keyframes[i] for i in own[-recipe.submap_keyframes :]]
+        submap = Submap.of(latest, recipe.submap_spacing * self.unit)
+        counts = np.bincount([keyframe.segment for keyframe in self.keyframes])
         with closing(MatcherProcess()) as solver:
             for other in np.argsort(-counts, kind="stable").tolist():
-                if other == part or counts[other] < FIRST:
+                if other == segment or counts[other] < recipe.min_keyframes:
                     continue
-                theirs = self.members(other)
-                guesses = self._guessed(members, theirs, last)
-                best = guesses[0]
+                theirs = members(self.keyframes, other)
+                candidates = self._search_nearby(own, theirs, last)
+                best = candidates[0]
                 rival = max(
                     (
-                        g.explained
-                        for g in guesses
-                        if apart(g.pose @ last, best.pose @ last, self.unit)
+                        candidate.explained
+                        for candidate in candidates
+                        if differ(candidate.pose @ last, best.pose @ last, self.unit, recipe)
                     ),
                     default=0.0,
                 )
-                if best.explained >= max(FOUND * self.usual, RIVAL * rival):
-                    motion = self._refined(members, theirs, best.pose)
+                required = max(recipe.found_above * self.typical, recipe.rival_ratio * rival)
+                if best.explained >= required:
+                    motion = self._refine(own, theirs, best.pose)
                     if motion is not None:
                         return other, motion
-                motions = [guess.pose for guess in guesses] + (
-                    [] if proposal is None else [proposal]
-                )
-                for chosen in places.around([self.keyframes[i] for i in theirs], last, self.unit):
-                    seen = self._place(theirs[chosen].tolist())
-                    motion = places.match_submaps(own, seen, motions, solver)
-                    if (
-                        motion is not None
-                        and (motion := self._refined(members, theirs, motion)) is not None
-                    ):
+                guesses = [candidate.pose for candidate in candidates]
+                if proposal is not None:
+                    guesses.append(proposal)
+                for chosen in self._submap_members(theirs, last):
+                    matched = match_submaps(submap, self._submap(chosen), guesses, solver)
+                    motion = None if matched is None else self._refine(own, theirs, matched)
+                    if motion is not None:
                         return other, motion
         return -1, None
 
-    def _place(self, members: list[int]) -> Submap:
-        """Places stay as they are while the sensor is lost elsewhere."""
-        key = tuple(members)
-        if key not in self.places:
-            self.places[key] = Submap.of(self.keyframes, members, self.unit)
-        return self.places[key]
+    def _submap_members(
+        self, among: Int[Array, " m"], pose: Float[Array, "4 4"]
+    ) -> list[tuple[int, ...]]:
+        """The key frames of each submap, submaps that look at the scene most like `pose` first."""
+        recipe = self.recipe
+        poses = np.array([self.keyframes[i].pose for i in among])
 
-    def _guessed(
-        self, members: Int[Array, " n"], theirs: Int[Array, " m"], last: Float[Array, "4 4"]
+        def distance(some: Array, to: Array) -> Array:
+            return viewpoint_distance(some, to, self.unit, recipe)
+
+        centres: list[int] = []
+        for i in np.argsort(distance(poses, pose), kind="stable").tolist():
+            if not centres or distance(poses[centres], poses[i]).min() > recipe.submap_distance:
+                centres.append(i)
+            if len(centres) == recipe.max_submaps:
+                break
+        near = [
+            np.sort(np.argsort(distance(poses, poses[i]), kind="stable")[: recipe.submap_keyframes])
+            for i in centres
+        ]
+        return list(dict.fromkeys(tuple(among[each].tolist()) for each in near))
+
+    def _submap(self, chosen: tuple[int, ...]) -> Submap:
+        """From the cache: submaps do not change while the sensor is lost elsewhere."""
+        if chosen not in self.submaps:
+            keyframes = [self.keyframes[i] for i in chosen]
+            self.submaps[chosen] = Submap.of(keyframes, self.recipe.submap_spacing * self.unit)
+        return self.submaps[chosen]
+
+    def _search_nearby(
+        self, own: Int[Array, " n"], theirs: Int[Array, " m"], last: Float[Array, "4 4"]
     ) -> list[Localisation]:
-        """What is found from near by, best first: the sensor has turned and shifted a little since
-        it was seen last.
+        """Candidates near the pose of the loss, best first: the sensor has turned and shifted a
+        little since.
         """
-        near = [self.keyframes[i] for i in self._window(theirs, last)]
-        mixture = self._mixture(near)
-        rough, fine = (
-            Pyramid.of(mixture, FAR_REACHES[:2], self.unit),
-            Pyramid.of(mixture, FAR_REACHES[1:], self.unit),
-        )
-        cloud = self._merged(members)
-        few = cloud.subset(draw_rows(len(cloud), GLIMPSE, self.rng))
+        recipe = self.recipe
+        mixture = self._mixture([self.keyframes[i] for i in self._window(theirs, last)])
+        coarse = Pyramid.of(mixture, recipe.wide_blurs, self.unit)
+        fine = Pyramid.of(mixture, recipe.relocalisation_blurs[1:], self.unit)
+        cloud = self._sample(own)
+        few = cloud.subset(draw_rows(len(cloud), recipe.search_points, self.rng))
         back = geometry.inverse(last)
-        starts = [last @ motion @ back for motion in self._motions()]
-        hopes = sorted(
-            (localise(rough, few, start, 4) for start in starts), key=lambda each: -each.explained
+        starts = [last @ motion @ back for motion in self._unseen_motions()]
+        first = sorted(
+            (localise(coarse, few, start, recipe.search_steps) for start in starts),
+            key=lambda each: -each.explained,
         )
         return sorted(
-            (localise(fine, cloud, hope.pose) for hope in hopes[:HOPES]),
+            (localise(fine, cloud, each.pose) for each in first[: recipe.search_candidates]),
             key=lambda each: -each.explained,
         )
 
-    def _motions(self) -> list[Array]:
-        """How a sensor may have moved unseen, in its own frame."""
+    def _unseen_motions(self) -> list[Array]:
+        """How a sensor may have moved while it was lost, in its own frame."""
         directions = np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
-        shifts = SHIFT * self.unit * directions
+        shifts = self.recipe.search_shift * self.unit * directions
         return [
-            geometry.exp(np.concatenate([TURN * turn, shift]))
+            geometry.exp(np.concatenate([self.recipe.search_turn * turn, shift]))
             for turn in directions
             for shift in shifts
         ]
 
-    def _merged(self, members: Int[Array, " n"]) -> Cloud:
-        """Points of the latest of these key frames, in the frame of their part."""
-        latest = [self.keyframes[i] for i in members[-places.MEMBERS :]]
+    def _sample(self, own: Int[Array, " n"]) -> Cloud:
+        """Points of the latest of these key frames, in the frame of their segment."""
+        latest = [self.keyframes[i] for i in own[-self.recipe.submap_keyframes :]]
         points = np.concatenate([keyframe.points for keyframe in latest])
-        return Cloud.of(points[draw_rows(len(points), PART, self.rng)])
+        return Cloud.of(points[draw_rows(len(points), self.recipe.segment_points, self.rng)])
 
-    def _refined(
-        self, members: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
+    def _refine(
+        self, own: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
     ) -> Float[Array, "4 4"] | None:
-        """The motion after EM against the other part's mixture; None if what the two have seen
+        """The motion after EM against the other segment's mixture; None if what the two have seen
         contradicts it.
         """
+        recipe = self.recipe
         ends = {
             i
-            for j in (members[0], members[-1])
+            for j in (own[0], own[-1])
             for i in self._window(theirs, motion @ self.keyframes[j].pose)
         }
         near = [self.keyframes[i] for i in sorted(ends)]
-        target = Pyramid.of(self._mixture(near), FAR_REACHES[1:], self.unit)
-        placed = localise(target, self._merged(members), motion)
-        part = [self.keyframes[i] for i in members[-places.MEMBERS :]]
-        conflict = places.conflict(part, near, placed.pose)
-        return placed.pose if conflict < places.CONTRADICTED else None
-
-    def members(self, part: int) -> Int[Array, " n"]:
-        """The key frames of a part."""
-        return np.flatnonzero([keyframe.part == part for keyframe in self.keyframes])
+        target = Pyramid.of(self._mixture(near), recipe.relocalisation_blurs[1:], self.unit)
+        found = localise(target, self._sample(own), motion)
+        latest = [self.keyframes[i] for i in own[-recipe.submap_keyframes :]]
+        compatible = conflict(latest, near, found.pose, recipe) < recipe.max_conflict
+        return found.pose if compatible else None
 
     def _mixture(self, keyframes: list[Keyframe]) -> Mixture:
-        return backend.register_window(
-            keyframes, self.components, self.unit, 0, self.rng, self.threads
+        options = self.options
+        return register_window(
+            keyframes,
+            options.components,
+            self.unit,
+            0,
+            self.rng,
+            options.threads,
+            self.recipe,
         )[1]
 
-    def _window(self, members: Int[Array, " n"], pose: Float[Array, "4 4"]) -> list[int]:
-        chosen = backend.window([self.keyframes[i] for i in members], pose, self.window, self.unit)
-        return members[chosen].tolist()
+    def _window(self, among: Int[Array, " m"], pose: Float[Array, "4 4"]) -> list[int]:
+        return window(self.keyframes, among, pose, self.options.window, self.unit, self.recipe)
 
 
-def apart(one: Float[Array, "4 4"], other: Float[Array, "4 4"], unit: float) -> bool:
-    """Whether two poses look at different places."""
-    return bool(backend.viewpoint_distance(one[None], other, unit)[0] > DIFFERENT)
+def differ(
+    one: Float[Array, "4 4"],
+    other: Float[Array, "4 4"],
+    unit: float,
+    recipe: SequenceRecipe = SEQUENCE,
+) -> bool:
+    """Whether two poses are different candidates."""
+    return bool(viewpoint_distance(one[None], other, unit, recipe)[0] > recipe.same_candidate)
+
+
+def match_submaps(
+    one: Submap, other: Submap, guesses: Sequence[Float[Array, "4 4"]], solver: MatcherProcess
+) -> Float[Array, "4 4"] | None:
+    """The motion that carries one submap onto the other, if there is clearly more evidence for it
+    than for all others.
+    """
+    a, b = one.scan, other.scan
+    entered = [_in_scan_units(one, other, guess) for guess in guesses]
+    solved = solver.motions(*match.correspondences(a, b)) or []
+    edge = match.edge_between(a, b, (0, 1), [*entered, *solved])
+    if not graph.unambiguous([edge]):
+        return None
+    R = geometry.rotation(edge.best.motion)
+    shift = other.spacing * geometry.translation(edge.best.motion)
+    return geometry.pose(R, other.centre + shift - R @ one.centre)
+
+
+def _in_scan_units(one: Submap, other: Submap, motion: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    R = geometry.rotation(motion)
+    shift = R @ one.centre + geometry.translation(motion) - other.centre
+    return geometry.pose(R, (1 / other.spacing) * shift)
+
+
+def conflict(
+    segment: Sequence[Keyframe],
+    others: Sequence[Keyframe],
+    motion: Float[Array, "4 4"],
+    recipe: SequenceRecipe = SEQUENCE,
+) -> float:
+    """[share of the points in view] that should have hidden what was seen, the worse of both
+    sides.
+    """
+    moved = geometry.transform(motion, np.concatenate([keyframe.points for keyframe in segment]))
+    scene = np.concatenate([keyframe.points for keyframe in others])
+    through = [hidden_share(k.cloud.points, scene, motion @ k.pose, recipe) for k in segment]
+    back = [hidden_share(k.cloud.points, moved, k.pose, recipe) for k in others]
+    return float(max(np.mean(through), np.mean(back)))
+
+
+def hidden_share(
+    frame: Float[Array, "N 3"],
+    scene: Float[Array, "S 3"],
+    pose: Float[Array, "4 4"],
+    recipe: SequenceRecipe = SEQUENCE,
+) -> float:
+    """[share of the scene in the frame's view] that should hide what the frame saw: where it is
+    large, the pose cannot be right.
+
+    `frame`: points in the sensor's own frame, the sensor at the origin.
+    """
+    cells, distance = _directions(frame, recipe.direction_cell)
+    inside = geometry.transform(geometry.inverse(pose), scene)
+    scene_cells, scene_distance = _directions(inside, recipe.direction_cell)
+    order = np.lexsort((distance, cells))
+    names, first = np.unique(cells[order], return_index=True)
+    nearest = distance[order][first]
+    slot = np.minimum(np.searchsorted(names, scene_cells), len(names) - 1)
+    in_view = names[slot] == scene_cells
+    hiding = scene_distance < recipe.in_front * nearest[slot]
+    return float(hiding[in_view].sum() / max(in_view.sum(), 1))
+
+
+def _directions(
+    points: Float[Array, "N 3"], width: float
+) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+    """The cell of each direction from the origin, as one number, and the distances."""
+    x, y, z = points.T
+    azimuth = np.floor(np.arctan2(x, z) / width).astype(np.int64)
+    elevation = np.floor(np.arctan2(y, np.hypot(x, z)) / width).astype(np.int64)
+    return azimuth * CELLS_PER_COLUMN + elevation, np.linalg.norm(points, axis=1)

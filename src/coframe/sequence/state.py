@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The state of a run in a file: a run that was interrupted goes on from it to the same result."""
+"""A run of `track` as arrays, for its checkpoint and its result, and the checks of what is read
+back.
+
+Nobody vouches for a file: what is inconsistent raises a ValueError that says so.
+"""
 
 import json
-import os
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -15,171 +17,158 @@ from coframe.em.mixture import Mixture
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import is_rigid
 from coframe.io import npz
-from coframe.io.files import atomic
 from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.relocalise import REACHES
-from coframe.sequence.tracker import Meeting, Tracker, TrackOptions
+from coframe.sequence.tracker import Merge, Tracker
 from coframe.types import Array
 
-INDICES = ("base", "index", "parts", "sizes", "order")
-NUMBERS = ("unit", "usual", "since", "part", "attempt")
+Arrays = dict[str, Array]
+# [format] The scalars of a tracker that the array "numbers" holds, in this order.
+NUMBERS = ("unit", "typical", "since", "segment", "next_search")
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError)
 
 
-def save(tracker: Tracker, path: str | os.PathLike[str]) -> None:
-    """Write the whole state; `load` goes on from there to the same result."""
-    keyframes = tracker.keyframes
-    state: dict[str, Any] = {
-        "options": json.dumps(asdict(tracker.options)),
-        "rng": json.dumps(tracker.rng.bit_generator.state),
+@contextmanager
+def refusing(path: object, what: str, advice: str) -> Iterator[None]:
+    """One sentence about a file that is not what it should be."""
+    try:
+        yield
+    except (*UNREADABLE, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path}: expected {what}, found something else ({reason}); {advice}"
+        ) from None
+
+
+def pack(tracker: Tracker) -> Arrays:
+    """The whole state of a tracker; `restore` goes on from it to the same result."""
+    state = {
+        "rng": np.array(json.dumps(tracker.rng.bit_generator.state)),
         "numbers": np.array([float(getattr(tracker, name)) for name in NUMBERS]),
         "velocity": tracker.velocity,
         "times": np.array(tracker.times),
         "base": np.array(tracker.base, np.int64),
         "relative": np.array(tracker.relative).reshape(-1, 4, 4),
         "explained": np.array(tracker.explained),
-        "index": np.array([keyframe.index for keyframe in keyframes], np.int64),
-        "parts": np.array([keyframe.part for keyframe in keyframes], np.int64),
-        "poses": np.array([keyframe.pose for keyframe in keyframes]).reshape(-1, 4, 4),
-        "sizes": np.array([len(keyframe.cloud) for keyframe in keyframes], np.int64),
-        "rows": np.concatenate(
-            [keyframe.cloud.rows for keyframe in keyframes] or [np.zeros((4, 0))], 1
-        ),
-        "order": np.concatenate(
-            [keyframe.cloud.order for keyframe in keyframes] or [np.zeros(0, np.int64)]
-        ),
+        **pack_keyframes(tracker.keyframes),
+        **pack_mixture(tracker.mixture),
     }
-    if tracker.mixture is not None:
-        mixture = tracker.mixture
-        state |= {
-            "means": mixture.means,
-            "covariances": mixture.covariances,
-            "weights": mixture.weights,
-        }
-        state |= {"outlier_density": np.array(mixture.outlier_density)}
     if tracker.proposal is not None:
         state["proposal"] = tracker.proposal
-    if tracker.meeting is not None:
-        meeting = tracker.meeting
-        state |= {
-            "meeting": np.array([meeting.first, meeting.joined], np.int64),
-            "meeting_poses": meeting.poses,
-        }
-    with atomic(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **state)
+    if tracker.merge is not None:
+        state["merge"] = np.array([tracker.merge.first, tracker.merge.count], np.int64)
+        state["merge_poses"] = tracker.merge.poses
+    return state
 
 
-def load(path: str | os.PathLike[str]) -> Tracker:
-    """The tracker that `save` wrote."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: expected the state of a run, found nothing")
-    try:
-        state = npz.read(path)
-        _check(state)
-        return _restored(state)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{path}: expected the state of a run, found something else ({reason})"
-        ) from None
+def restore(tracker: Tracker, state: Mapping[str, Array]) -> None:
+    """Put a new tracker into the state that `pack` found another one in."""
+    shapes = {"times": "N", "base": "N", "relative": "N 4 4", "explained": "N"}
+    shapes |= {"numbers": f"{len(NUMBERS)}", "velocity": "4 4"}
+    if "proposal" in state:
+        shapes["proposal"] = "4 4"
+    if "merge" in state:
+        shapes |= {"merge": "2", "merge_poses": "G 4 4"}
+    npz.numbers(state, shapes)
+    keyframes = unpack_keyframes(state, len(state["times"]))
+    mixture = unpack_mixture(state)
+    _check_indices(state, "base")
+    if not ((state["base"] >= -1) & (state["base"] < len(keyframes))).all():
+        raise ValueError("a frame refers to a key frame that does not exist")
+    check_motions("the motions of its frames", [*state["relative"], state["velocity"]])
+    unit, typical, since, segment, next_search = state["numbers"].tolist()
+    if keyframes and (mixture is None or not 0 < unit <= LARGEST_NUMBER):
+        raise ValueError("it has key frames, but no mixture or no unit of length")
+    if "merge" in state:
+        first, count = state["merge"].tolist()
+        if not 0 <= first <= min(count, len(state["merge_poses"])) or count > len(keyframes):
+            raise ValueError("its last merge of segments refers to key frames that do not exist")
+        tracker.merge = Merge(int(first), int(count), state["merge_poses"])
+    tracker.rng.bit_generator.state = json.loads(str(state["rng"]))
+    tracker.unit, tracker.typical = unit, typical
+    tracker.since, tracker.segment, tracker.next_search = int(since), int(segment), int(next_search)
+    tracker.velocity = state["velocity"]
+    tracker.times = state["times"].tolist()
+    tracker.base = state["base"].tolist()
+    tracker.relative = list(state["relative"])
+    tracker.explained = state["explained"].tolist()
+    tracker.keyframes = keyframes
+    tracker.proposal = state.get("proposal")
+    tracker.mixture = mixture
+    if mixture is not None:
+        tracker.target = Pyramid.of(mixture, tracker.recipe.blurs, tracker.unit)
 
 
-def _restored(s: dict[str, Any]) -> Tracker:
-    tracker = Tracker(TrackOptions(**json.loads(str(s["options"]))))
-    tracker.rng.bit_generator.state = json.loads(str(s["rng"]))
-    unit, usual, *counts = s["numbers"].tolist()
-    tracker.unit, tracker.usual = unit, usual
-    tracker.since, tracker.part, tracker.attempt = (int(count) for count in counts)
-    tracker.velocity, tracker.times, tracker.base = (
-        s["velocity"],
-        s["times"].tolist(),
-        s["base"].tolist(),
-    )
-    tracker.relative, tracker.explained = list(s["relative"]), s["explained"].tolist()
-    cuts = np.cumsum(s["sizes"])[:-1]
-    rows, orders = np.split(s["rows"], cuts, axis=1), np.split(s["order"], cuts)
-    tracker.keyframes = [
-        Keyframe(int(index), Cloud(np.ascontiguousarray(row), order, 3), pose, int(part))
-        for index, part, row, order, pose in zip(
-            s["index"], s["parts"], rows, orders, s["poses"], strict=bool(len(s["index"]))
-        )
-    ]
-    if "means" in s:
-        density = float(s["outlier_density"])
-        tracker.mixture = Mixture(s["means"], s["covariances"], s["weights"], density)
-        tracker.target = Pyramid.of(tracker.mixture, REACHES, tracker.unit)
-    tracker.proposal = s.get("proposal")
-    if "meeting" in s:
-        tracker.meeting = Meeting(int(s["meeting"][0]), int(s["meeting"][1]), s["meeting_poses"])
-    return tracker
-
-
-def _check(s: dict[str, Array]) -> None:
-    """A ValueError where the numbers are not those of a run."""
-    frames = {"times": "N", "base": "N", "relative": "N 4 4", "explained": "N"}
-    keyframes = {
-        "index": "F",
-        "parts": "F",
-        "poses": "F 4 4",
-        "sizes": "F",
-        "rows": "4 S",
-        "order": "S",
+def pack_keyframes(keyframes: Sequence[Keyframe]) -> Arrays:
+    clouds = [keyframe.cloud for keyframe in keyframes]
+    return {
+        "index": np.array([keyframe.index for keyframe in keyframes], np.int64),
+        "segments": np.array([keyframe.segment for keyframe in keyframes], np.int64),
+        "keyframe_poses": np.array([keyframe.pose for keyframe in keyframes]).reshape(-1, 4, 4),
+        "sizes": np.array([len(cloud) for cloud in clouds], np.int64),
+        "rows": np.concatenate([cloud.rows for cloud in clouds] or [np.zeros((4, 0))], 1),
+        "order": np.concatenate([cloud.order for cloud in clouds] or [np.zeros(0, np.int64)]),
     }
-    meeting = {"meeting": "2", "meeting_poses": "G 4 4"} if "meeting" in s else {}
-    proposal = {"proposal": "4 4"} if "proposal" in s else {}
-    mixture = (
-        {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""}
-        if "means" in s
-        else {}
-    )
-    npz.numbers(
-        s,
-        {
-            "numbers": "5",
-            "velocity": "4 4",
-            **frames,
-            **keyframes,
-            **mixture,
-            **meeting,
-            **proposal,
-        },
-    )
-    ends = np.cumsum(s["sizes"])
-    if (
-        (s["sizes"] < 1).any()
-        or s["rows"].shape[1] != (ends[-1] if len(ends) else 0)
-        or any(s[n].dtype != int for n in INDICES)
-    ):
-        raise ValueError("its key frames have other points than it says")
-    for part, size in zip(np.split(s["order"], ends[:-1]), s["sizes"], strict=bool(len(ends))):
-        if not np.array_equal(np.sort(part), np.arange(size)):
-            raise ValueError("the points of a key frame are in no order")
-    met = s.get("meeting", np.zeros(2, np.int64))
-    if (
-        not ((s["parts"] >= 0) & (s["parts"] <= len(s["times"]))).all()
-        or not 0 <= met[0] <= met[1] <= len(ends)
-        or met[0] > len(s.get("meeting_poses", s["poses"]))
-    ):
-        raise ValueError("its parts are none")
-    if not ((s["base"] >= -1) & (s["base"] < len(ends))).all():  # -1: a frame without a place
-        raise ValueError("a frame belongs to a key frame that it has not")
-    if not all(
-        is_rigid(pose) for name in ("poses", "relative") for pose in s[name]
-    ) or not is_rigid(s["velocity"]):
-        raise ValueError("its poses are not rotations and translations")
-    if len(ends) and not ("means" in s and 0 < s["numbers"][0] <= LARGEST_NUMBER):
-        raise ValueError("it has no model")
-    if mixture and (
-        not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0
-    ):
-        raise ValueError("its model has no weights")
-    if mixture and np.linalg.eigvalsh(s["covariances"]).min() <= 0:
-        raise ValueError("a component of its model has no positive variance")
+
+
+def unpack_keyframes(s: Mapping[str, Array], frames: int) -> list[Keyframe]:
+    """The key frames of a sequence of so many frames."""
+    shapes = {"index": "F", "segments": "F", "keyframe_poses": "F 4 4", "sizes": "F"}
+    npz.numbers(s, {**shapes, "rows": "4 S", "order": "S"})
+    _check_indices(s, "index", "segments", "sizes", "order")
+    points = s["rows"].shape[1]
+    if not ((s["sizes"] >= 1) & (s["sizes"] <= points)).all() or s["sizes"].sum() != points:
+        raise ValueError("the numbers of points of its key frames do not add up")
+    if not ((s["index"] >= 0) & (s["index"] < frames)).all():
+        raise ValueError("a key frame refers to a frame that does not exist")
+    if not ((s["segments"] >= 0) & (s["segments"] <= frames)).all():
+        raise ValueError("a key frame has a segment that the sequence cannot have")
+    check_motions("the poses of its key frames", s["keyframe_poses"])
+    cuts = np.cumsum(s["sizes"])[:-1]
+    keyframes = []
+    for i, size in enumerate(s["sizes"]):
+        part = slice(cuts[i - 1] if i else 0, cuts[i] if i < len(cuts) else None)
+        order = s["order"][part]
+        if not np.array_equal(np.sort(order), np.arange(size)):
+            raise ValueError("the order of a key frame's points is no permutation")
+        cloud = Cloud(np.ascontiguousarray(s["rows"][:, part]), order, 3)
+        index, segment = int(s["index"][i]), int(s["segments"][i])
+        keyframes.append(Keyframe(index, cloud, s["keyframe_poses"][i], segment))
+    return keyframes
+
+
+def pack_mixture(mixture: Mixture | None) -> Arrays:
+    if mixture is None:
+        return {}
+    arrays = {
+        "means": mixture.means,
+        "covariances": mixture.covariances,
+        "weights": mixture.weights,
+        "outlier_density": np.array(mixture.outlier_density),
+    }
+    return arrays if mixture.visibility is None else arrays | {"visibility": mixture.visibility}
+
+
+def unpack_mixture(s: Mapping[str, Array]) -> Mixture | None:
+    if "means" not in s:
+        return None
+    shapes = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""}
+    if "visibility" in s:
+        shapes["visibility"] = "M K"
+    npz.numbers(s, shapes)
+    if not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0:
+        raise ValueError("the weights of its mixture are negative or sum to 0")
+    if np.linalg.eigvalsh(s["covariances"]).min() <= 0:
+        raise ValueError("a component of its mixture has no positive variance")
+    density = float(s["outlier_density"])
+    return Mixture(s["means"], s["covariances"], s["weights"], density, s.get("visibility"))
+
+
+def _check_indices(state: Mapping[str, Array], *names: str) -> None:
+    for name in names:
+        if state[name].dtype != int:
+            raise ValueError(f"{name} holds numbers that are not whole")
+
+
+def check_motions(what: str, poses: Sequence[Array] | Array) -> None:
+    if not all(is_rigid(pose) for pose in poses):
+        raise ValueError(f"{what} are not rotations and translations")

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: MIT
+"""`track`: a sequence in, the path of the sensor and a model of the scene out."""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from coframe.compute.checkpoint import Checkpoint, digest
+from coframe.em import seeding
+from coframe.em.mixture import Mixture
+from coframe.errors import InputError
+from coframe.geometry import extent
+from coframe.io import npz, ply, trajectory
+from coframe.io.depth import Intrinsics
+from coframe.io.files import atomic
+from coframe.io.frames import FrameSource, from_arrays, open_frames
+from coframe.io.trajectory import Trajectory
+from coframe.sequence import state
+from coframe.sequence.keyframes import Keyframe
+from coframe.sequence.options import TrackOptions
+from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
+from coframe.sequence.tracker import Progress, Tracker
+from coframe.threads import quiet_blas
+from coframe.types import Array
+
+# [format] What track.json says it is.
+FORMAT = "coframe-track/1"
+# [size] Frames from one record in the checkpoint to the next.
+RECORD_EVERY = 10
+DEFAULTS = TrackOptions()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Track(Trajectory):
+    """The path of a sensor and what the model of the scene is made of.
+
+    Parameters
+    ----------
+    times, poses
+        As in `Trajectory`, one for each frame; a lost frame has the last pose known before it.
+    lost
+        Which frames have no pose in the common frame.
+    explained
+        Share of each frame's points that the model explained when the frame came.
+    keyframes
+        The frames that were kept, with their points.
+    mixture
+        Mixture of the last key frames; None before the first frame.
+    names
+        Names of all frames of the source; more than there are poses where the run ended early.
+    options
+        The options of the run.
+
+    Examples
+    --------
+    >>> path = coframe.track("rgbd_dataset_freiburg1_desk")
+    >>> path.found().length, path.merged()
+    >>> path.save("desk")
+    """
+
+    lost: Bool[Array, " N"]
+    explained: Float[Array, " N"]
+    keyframes: tuple[Keyframe, ...]
+    mixture: Mixture | None
+    names: tuple[str, ...] = ()
+    options: TrackOptions = field(default_factory=TrackOptions)
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", tuple(f"frame {i}" for i in range(len(self))))
+
+    def __repr__(self) -> str:
+        points = sum(len(keyframe.cloud) for keyframe in self.keyframes)
+        shown = self.explained[~self.lost]
+        typical = float(np.median(shown)) if len(shown) else 0.0
+        return (
+            f"Track of {len(self)} frames, {int(self.lost.sum())} lost\n"
+            f"  path: length {self.found().length:.4g}, {typical:.0%} of a frame explained\n"
+            f"  model: {len(self.keyframes)} key frames, {points} points"
+        )
+
+    @classmethod
+    def of(cls, tracker: Tracker, names: tuple[str, ...] = ()) -> "Track":
+        """What a tracker knows so far, in the frame of its largest segment."""
+        main = tracker.main
+        lost = [base < 0 or tracker.keyframes[base].segment != main for base in tracker.base]
+        poses = np.zeros((len(lost), 4, 4))
+        last = np.eye(4)
+        for i, is_lost in enumerate(lost):
+            last = last if is_lost else tracker.pose(i)
+            poses[i] = last
+        return cls(
+            np.array(tracker.times),
+            poses,
+            lost=np.array(lost, bool),
+            explained=np.array(tracker.explained),
+            keyframes=tuple(k for k in tracker.keyframes if k.segment == main),
+            mixture=tracker.mixture,
+            names=names,
+            options=tracker.options,
+        )
+
+    def found(self) -> Trajectory:
+        """The path without the lost frames."""
+        return Trajectory(self.times[~self.lost], self.poses[~self.lost])
+
+    def merged(self) -> Float[Array, "_ D"]:
+        """The points of all key frames in the common frame."""
+        return np.concatenate(
+            [keyframe.points for keyframe in self.keyframes] or [np.zeros((0, 3))]
+        )
+
+    def model(self, components: int = 5000) -> Mixture:
+        """A mixture of the whole scene.
+
+        Parameters
+        ----------
+        components
+            Components at most, one for each cell of a tree over the points of all key frames.
+
+        Returns
+        -------
+        Mixture
+            In the common frame.
+
+        Raises
+        ------
+        InputError
+            If no frame was localised.
+        """
+        points = self.merged()
+        if not len(points):
+            raise InputError("model: expected frames that show something, found none")
+        floor = SEQUENCE.min_variance * extent(points) ** 2
+        return seeding.seed(points, 1, components, floor, np.eye(points.shape[1]))
+
+    def record(self) -> dict[str, object]:
+        """What track.json says: frames, lost ones, quality of each, key frames, options."""
+        return {
+            "format": FORMAT,
+            "frames": len(self),
+            "of": len(self.names),
+            "lost": [self.names[i] for i in np.flatnonzero(self.lost)],
+            "explained": [round(share, 4) for share in self.explained.tolist()],
+            "keyframes": [keyframe.index for keyframe in self.keyframes],
+            "options": asdict(self.options),
+            "version": version("coframe"),
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Write trajectory.txt (TUM, without lost frames), model.ply, merged.ply, track.json and
+        state.npz.
+
+        Parameters
+        ----------
+        folder
+            Made if it does not exist.
+
+        Returns
+        -------
+        list of str
+            The names of the files. Without key frames there is no model.ply and no merged.ply.
+
+        Examples
+        --------
+        >>> coframe.track("desk").save("out")
+        ['trajectory.txt', 'model.ply', 'merged.ply', 'track.json', 'state.npz']
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        trajectory.write_tum(folder / "trajectory.txt", self.found())
+        clouds = ["model.ply", "merged.ply"]
+        if self.keyframes:
+            model = self.model()
+            scalars = {"variance": model.variances, "weight": model.weights}
+            ply.write(folder / "model.ply", model.means, **scalars)
+            sizes = [len(keyframe.cloud) for keyframe in self.keyframes]
+            indices = np.array([keyframe.index for keyframe in self.keyframes], "<i4")
+            ply.write(folder / "merged.ply", self.merged(), frame=np.repeat(indices, sizes))
+        else:
+            # Those of an earlier run would be of another result.
+            for name in clouds:
+                (folder / name).unlink(missing_ok=True)
+            clouds = []
+        with atomic(folder / "track.json") as temporary:
+            temporary.write_text(json.dumps(self.record(), indent=1) + "\n")
+        arrays = {
+            "times": self.times,
+            "poses": self.poses,
+            "lost": self.lost,
+            "explained": self.explained,
+            "about": np.array(json.dumps({"names": self.names, "options": asdict(self.options)})),
+            **state.pack_keyframes(self.keyframes),
+            **state.pack_mixture(self.mixture),
+        }
+        with atomic(folder / "state.npz") as temporary, open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+        return ["trajectory.txt", *clouds, "track.json", "state.npz"]
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Track":
+        """Read what `save` wrote, to the last bit.
+
+        Parameters
+        ----------
+        folder
+            The folder of a result of `track`.
+
+        Returns
+        -------
+        Track
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            If the folder holds something else.
+
+        Examples
+        --------
+        >>> coframe.Track.load("desk").poses
+        """
+        path = Path(folder) / "state.npz"
+        if not path.is_file():
+            raise InputError(f"{folder}: expected a result of track, found no state.npz in it")
+        with state.refusing(path, "a result of track", "run coframe track again"):
+            return cls._of_arrays(npz.read(path))
+
+    @classmethod
+    def _of_arrays(cls, s: dict[str, Array]) -> "Track":
+        shapes = {"times": "N", "poses": "N 4 4", "lost": "N", "explained": "N"}
+        frames = npz.numbers(s, shapes)["N"]
+        if s["lost"].dtype != bool:
+            raise ValueError("lost is no array of truth values")
+        state.check_motions("its poses", s["poses"])
+        about = json.loads(str(s["about"]))
+        names = tuple(str(name) for name in about["names"])
+        if len(names) < frames:
+            raise ValueError("it has fewer names than frames")
+        return cls(
+            s["times"],
+            s["poses"],
+            lost=s["lost"],
+            explained=s["explained"],
+            keyframes=tuple(state.unpack_keyframes(s, frames)),
+            mixture=state.unpack_mixture(s),
+            names=names,
+            options=TrackOptions(**about["options"]),
+        )
+
+
+@quiet_blas()
+def track(
+    source: str | os.PathLike[str] | FrameSource | Iterable[Any],
+    *,
+    intrinsics: Intrinsics | str | os.PathLike[str] | None = None,
+    options: TrackOptions = DEFAULTS,
+    checkpoint: Checkpoint | None = None,
+    on_frame: Callable[[Progress], bool | None] = lambda progress: False,
+    recipe: SequenceRecipe = SEQUENCE,
+) -> Track:
+    """Follow a sensor through a sequence of frames; pose i carries frame i into the first one's
+    frame.
+
+    Where the path breaks and its segments cannot be connected, poses are those of the largest
+    segment, and other frames are lost.
+
+    Parameters
+    ----------
+    source
+        A folder (see `open_frames`), frames that `open_frames` has opened, or (N, 3) arrays, one
+        for each frame. Of a generator all arrays are kept in memory.
+    intrinsics
+        The camera of a folder of depth images, as `open_frames` takes it.
+    options
+        How the sequence is tracked.
+    checkpoint
+        Keeps what is done, so that an interrupted run goes on to the same result.
+    on_frame
+        Called after each frame; returning True ends the run with what is done.
+    recipe
+        The tuned numbers.
+
+    Returns
+    -------
+    Track
+        Poses, lost frames, key frames and a mixture of the last of them.
+
+    Raises
+    ------
+    InputError
+        If the source holds no frames in space, an argument is of the wrong type, or the checkpoint
+        is of another run.
+
+    Examples
+    --------
+    >>> path = coframe.track("rgbd_dataset_freiburg1_desk")
+    >>> path.poses, path.lost
+    """
+    if not isinstance(options, TrackOptions):
+        raise InputError(f"options: expected TrackOptions, found {type(options).__name__}")
+    frames = _frames(source, intrinsics)
+    tracker = Tracker(options, recipe)
+    if checkpoint is not None:
+        _resume(tracker, checkpoint, frames)
+    with closing(frames.prepared(tracker.prepare, len(tracker.times))) as prepared:
+        for frame in prepared:
+            step = tracker.add(frame)
+            if checkpoint is not None and (step.index + 1) % RECORD_EVERY == 0:
+                checkpoint.keep("tracker", state.pack(tracker))
+            if on_frame(step):
+                break
+    tracker.settle()
+    return Track.of(tracker, frames.names)
+
+
+def _frames(source: object, intrinsics: Intrinsics | str | os.PathLike[str] | None) -> FrameSource:
+    if isinstance(source, str | os.PathLike):
+        return open_frames(source, intrinsics=intrinsics)
+    if intrinsics is not None:
+        raise InputError(
+            "intrinsics: expected a folder of depth images with them, found frames that are read"
+            " already"
+        )
+    if isinstance(source, FrameSource):
+        return source
+    if not isinstance(source, Iterable):
+        raise InputError(
+            "source: expected a folder, frames from open_frames or (N, 3) arrays, found"
+            f" {type(source).__name__}"
+        )
+    return from_arrays(list(source))
+
+
+def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> None:
+    """Go on from the checkpoint, after a check that it is of the same run.
+
+    Of the frames, their number, names and times are compared, and the points of the first.
+    """
+    names = np.array(json.dumps(frames.names))
+    about = {"frames": len(frames), "names and times": digest(names, frames.times)}
+    first = [(frames.names[0], digest(frames[0].points))] if len(frames) else []
+    checkpoint.begin(tracker.options.record() | about, first, "")
+    kept = checkpoint.kept("tracker")
+    if kept is not None:
+        with state.refusing(
+            checkpoint.path, "the state of a run of track", "begin anew without --resume"
+        ):
+            state.restore(tracker, kept)
