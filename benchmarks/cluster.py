@@ -27,7 +27,7 @@ from coframe import geometry, threads
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, Level
 from coframe.compute.cluster import Remote
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import joint_sparse
 from coframe.em.estep import Cloud

@@ -61,7 +61,7 @@ def published(
         "threads": threads,
     }
     if method == "JRMPC-I":
-        result = coframe.paper.incremental(clouds, means, rng, held=HELD, **given)
+        result = coframe.paper.incremental(clouds, means, rng, fixed_share=HELD, **given)
     else:
         fixed = round(HELD * ITERATIONS)
         result = coframe.paper.batch(

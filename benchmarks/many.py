@@ -18,7 +18,7 @@ import coframe
 from coframe import geometry
 from coframe.align.level import Run
 from coframe.align.recipe import Level
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.evaluate import metrics
 from coframe.input.normalise import Normalisation

@@ -23,7 +23,7 @@ from coframe import geometry, threads
 from coframe.align import schedule
 from coframe.align.level import Level
 from coframe.compute.cluster import Packed, Remote, check_client
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import seeding
 from coframe.em.estep import Cloud

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import coframe
 from coframe import geometry
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.evaluate import metrics
 from coframe.input.checks import unit_doubt

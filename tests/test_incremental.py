@@ -206,7 +206,7 @@ def test_variances_that_are_held_are_those_of_the_start():
 
     def variances(held):
         return paper.incremental(
-            scene.clouds, scene.mixture.means, np.random.default_rng(0), held=held, **start
+            scene.clouds, scene.mixture.means, np.random.default_rng(0), fixed_share=held, **start
         ).mixture.variances
 
     np.testing.assert_allclose(variances(1.0), 0.02, rtol=1e-12)
@@ -214,7 +214,9 @@ def test_variances_that_are_held_are_those_of_the_start():
     with pytest.raises(InputError, match="held: expected a share"):
         variances(2.0)
     with pytest.raises(InputError, match="variances: expected those of the start"):
-        paper.incremental(scene.clouds, scene.mixture.means, np.random.default_rng(0), held=0.5)
+        paper.incremental(
+            scene.clouds, scene.mixture.means, np.random.default_rng(0), fixed_share=0.5
+        )
 
 
 def test_start_poses_are_used():

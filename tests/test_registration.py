@@ -17,7 +17,7 @@ from coframe import geometry
 from coframe.align.level import Level, Runner
 from coframe.align.schedule import FIRST
 from coframe.api.register import FLOOR, Options, PosePrior
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud

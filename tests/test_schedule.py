@@ -9,7 +9,7 @@ from scenes import random_poses
 
 from coframe import geometry
 from coframe.align import denoise, level, schedule
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import seeding
 from coframe.em.estep import Cloud

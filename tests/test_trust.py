@@ -10,7 +10,7 @@ import pytest
 import coframe
 from coframe import InputError, Options, geometry, paper
 from coframe.align.level import Level, Runner, Step
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em.estep import Cloud, Sweep
 from coframe.input.normalise import Normalisation

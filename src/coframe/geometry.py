@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from scipy.spatial.transform import Rotation
 
 from coframe.errors import LARGEST_NUMBER
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 
 def pose(
@@ -25,7 +25,7 @@ def pose(
     return T
 
 
-def identity(count: int, dimension: int) -> Float[Array, "M D1 D1"]:
+def identity(count: int, dimension: int) -> Poses:
     """`count` poses that move nothing."""
     return np.tile(np.eye(dimension + 1), (count, 1, 1))
 
@@ -40,7 +40,7 @@ def translation(poses: Float[Array, "*B D1 D1"]) -> Float[Array, "*B D"]:
     return poses[..., :-1, -1]
 
 
-def transform(poses: Float[Array, "D1 D1"], points: Float[Array, "N D"]) -> Float[Array, "N D"]:
+def transform(poses: Pose, points: Points) -> Points:
     """R v + t for every row v."""
     return points @ rotation(poses).T + translation(poses)
 
@@ -138,7 +138,7 @@ def is_rigid(pose: Shaped[Array, "..."], tolerance: float = 1e-3) -> bool:
     return near and bool(np.array_equal(pose[D], np.eye(D + 1)[D]))
 
 
-def about(motions: Float[Array, "M D1 D1"], centre: Float[Array, " D"]) -> Float[Array, "M D1 D1"]:
+def about(motions: Poses, centre: Float[Array, " D"]) -> Poses:
     """Motions x -> R (x - c) + c + t, given x -> R x + t."""
     R = rotation(motions)
     return pose(R, translation(motions) + centre - R @ centre)
@@ -170,7 +170,7 @@ def levers(arms: Float[Array, "K D"]) -> Float[Array, "K D P"]:
     return J
 
 
-def extent(points: Float[Array, "N D"]) -> float:
+def extent(points: Points) -> float:
     """A robust size of a cloud: the longest side of the box around the middle 98 % of its points.
 
     The box is taken coordinate by coordinate; of fewer than 100 points it holds all.

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The word for an array in annotations:
+"""The words for arrays in annotations.
 
-`Float[Array, "N D"]` is a float array of N rows and D columns.
+`Float[Array, "N D"]` is a float array of N rows and D columns. Points are rows; a pose is a matrix
+(D+1, D+1), and pose j carries cloud j into the common frame: x = R v + t.
 """
 
-import numpy as np
+from typing import TypeAlias
 
-Array = np.ndarray
+import numpy as np
+from jaxtyping import Float
+
+Array: TypeAlias = np.ndarray
+Points: TypeAlias = Float[Array, "N D"]
+Pose: TypeAlias = Float[Array, "D1 D1"]
+Poses: TypeAlias = Float[Array, "M D1 D1"]

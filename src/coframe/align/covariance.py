@@ -15,7 +15,7 @@ from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.em.joint import Constraints, System, softened
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [guard] Share of a component's precision that is left however few points have seen it.
 LEAST_CERTAIN = 1e-6
@@ -24,7 +24,7 @@ LEAST_CERTAIN = 1e-6
 def pose_covariance(
     moments: Moments,
     mixture: Mixture,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     constraints: Constraints,
     independent: Float[Array, " M"] | None = None,
     recipe: AlignRecipe = ALIGN,
@@ -42,7 +42,7 @@ def pose_covariance(
 def error_covariance(
     moments: Moments,
     mixture: Mixture,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     constraints: Constraints,
     independent: Float[Array, " M"] | None = None,
     recipe: AlignRecipe = ALIGN,
@@ -60,7 +60,7 @@ def error_covariance(
 def tangential_bias(
     moments: Moments,
     mixture: Mixture,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     constraints: Constraints,
     recipe: AlignRecipe = ALIGN,
 ) -> Float[Array, "M P"]:
@@ -82,7 +82,7 @@ def tangential_bias(
 def _system(
     moments: Moments,
     mixture: Mixture,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     constraints: Constraints,
     independent: Float[Array, " M"] | None,
     recipe: AlignRecipe,
@@ -99,7 +99,7 @@ def _system(
 
 
 def _about_clouds(
-    covariances: Float[Array, "M P P"], centre: Float[Array, " D"], poses: Float[Array, "M D1 D1"]
+    covariances: Float[Array, "M P P"], centre: Float[Array, " D"], poses: Poses
 ) -> Float[Array, "M P P"]:
     """From covariances of twists about the centre to those of twists about each cloud's origin.
 

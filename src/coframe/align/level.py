@@ -15,13 +15,12 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align import sampling
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.checkpoint import Checkpoint
-from coframe.compute.places import PerCloud
+from coframe.compute.per_cloud import PerCloud
 from coframe.em import loop
 from coframe.em.estep import Cloud
 from coframe.em.joint import UNCONSTRAINED, Constraints, JointStep
@@ -32,7 +31,7 @@ from coframe.em.seeding import log_visibility_prior, outlier_density, seed, typi
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Source
 from coframe.threads import available_cores
-from coframe.types import Array
+from coframe.types import Points, Pose, Poses
 
 T = TypeVar("T")
 
@@ -65,7 +64,7 @@ class Run:
         rows = [sampling.draw_rows(size, count, self.rng) for size in clouds.map(len)]
         return clouds.map_keep(Cloud.subset, rows)
 
-    def log_prior(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
+    def log_prior(self, poses: Poses, mixture: Mixture) -> float:
         """The logarithm of all priors, on poses and mixture."""
         return self.constraints.penalty(poses) + log_visibility_prior(mixture, self.recipe.model)
 
@@ -88,7 +87,7 @@ class Run:
     def fit(
         self,
         clouds: PerCloud[Cloud],
-        poses: Float[Array, "M D1 D1"],
+        poses: Poses,
         level: Level,
         *,
         deviation: float | None = None,
@@ -138,9 +137,7 @@ class Run:
         return replace(fit, independent=np.array(clouds.map(_independent)))
 
 
-def _sample_points(
-    clouds: PerCloud[Cloud], poses: Float[Array, "M D1 D1"], most: int
-) -> Float[Array, "N D"]:
+def _sample_points(clouds: PerCloud[Cloud], poses: Poses, most: int) -> Points:
     """The points of all clouds in the common frame; of more than `most`, evenly spread ones."""
     sizes = clouds.map(len)
     every = -(-sum(sizes) // most)
@@ -149,7 +146,7 @@ def _sample_points(
     return np.concatenate(clouds.map(_moved_points, rows, list(poses)))
 
 
-def _moved_points(cloud: Cloud, rows: slice, pose: Float[Array, "D1 D1"]) -> Float[Array, "N D"]:
+def _moved_points(cloud: Cloud, rows: slice, pose: Pose) -> Points:
     return geometry.transform(pose, cloud.points[rows])
 
 

@@ -9,7 +9,7 @@ from coframe.align.recipe import ALIGN, DenoiseRecipe
 from coframe.em.estep import Cloud
 from coframe.input.normalise import Normalisation
 from coframe.input.source import Rows, Source
-from coframe.types import Array
+from coframe.types import Array, Points
 
 
 def draw_rows(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"] | slice:
@@ -26,7 +26,7 @@ def draw_cloud(cloud: Source, rows: Rows, frame: Normalisation, recipe: DenoiseR
 
 
 def prepare(
-    points: Float[Array, "N D"],
+    points: Points,
     weights: Float[Array, " N"] | None,
     recipe: DenoiseRecipe = ALIGN.denoise,
 ) -> Cloud:
@@ -35,9 +35,7 @@ def prepare(
     return Cloud.of(flat, weights, independent)
 
 
-def denoise(
-    points: Float[Array, "N D"], recipe: DenoiseRecipe = ALIGN.denoise
-) -> tuple[Float[Array, "N D"], float]:
+def denoise(points: Points, recipe: DenoiseRecipe = ALIGN.denoise) -> tuple[Points, float]:
     """The points of a noisy cloud moved along their normals onto the planes of their neighbours.
 
     When noise is as large as the distance between points, no component of a mixture can be thin,
@@ -56,9 +54,7 @@ def denoise(
     return points - height[:, None] * normals, points.shape[1] / patches.shape[1]
 
 
-def _patches(
-    tree: cKDTree, points: Float[Array, "N D"], recipe: DenoiseRecipe
-) -> Float[Array, "N k D"]:
+def _patches(tree: cKDTree, points: Points, recipe: DenoiseRecipe) -> Float[Array, "N k D"]:
     """The nearest neighbours of each point, nearest first."""
     count = min(recipe.neighbours, tree.n)
     return tree.data[tree.query(points, count)[1].reshape(len(points), count)]
@@ -80,7 +76,7 @@ def _noisy(patches: Float[Array, "N k D"], recipe: DenoiseRecipe) -> bool:
     return bool(thick and at_once)
 
 
-def _axes(patches: Float[Array, "N k D"]) -> tuple[Float[Array, "N D"], Float[Array, "N D D"]]:
+def _axes(patches: Float[Array, "N k D"]) -> tuple[Points, Float[Array, "N D D"]]:
     """Standard deviations of each patch along its principal axes, smallest first, and the axes."""
     d = patches - patches.mean(1, keepdims=True)
     values, vectors = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / patches.shape[1])

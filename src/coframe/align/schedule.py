@@ -12,20 +12,20 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from coframe import geometry
 from coframe.align.covariance import pose_covariance
 from coframe.align.level import Run
 from coframe.align.recipe import Level
-from coframe.compute.places import PerCloud
+from coframe.compute.per_cloud import PerCloud
 from coframe.em import estep, loop
 from coframe.em.estep import Cloud
 from coframe.em.joint import Constraints
 from coframe.em.loop import Fit, Status
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Source
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [guard] Share of the radius: poses that differ by less are the same, however certain they are.
 ROUNDING = 1e-12
@@ -51,9 +51,7 @@ class Trials:
         return bool(self.rivals)
 
 
-def trials(
-    run: Run, poses: Float[Array, "M D1 D1"], drawn: PerCloud[Cloud] | None = None
-) -> Trials:
+def trials(run: Run, poses: Poses, drawn: PerCloud[Cloud] | None = None) -> Trials:
     """Try first phases of different reach on few points.
 
     Where the start is near enough, they all end in one place. Where they end apart and explain the
@@ -80,7 +78,7 @@ def trials(
     return Trials(drawn, fits[0], rivals(fits, run, *deficits))
 
 
-def beside(run: Run, found: Trials, others: Sequence[Float[Array, "M D1 D1"]]) -> Trials:
+def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
     """The trials with other start poses beside the best one; these must win clearly."""
     if not others:
         return found
@@ -156,7 +154,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     return replace(end, status=status), decided
 
 
-def validate(run: Run, poses: Float[Array, "M D1 D1"]) -> float:
+def validate(run: Run, poses: Poses) -> float:
     """How well a coarse model, fitted from start poses to some points, explains others.
 
     The mean log-likelihood of a point left out [nats].
@@ -201,9 +199,7 @@ def pose_distance(a: Fit, b: Fit, constraints: Constraints) -> float:
     return loop.largest_step(difference, RADIUS) / unit
 
 
-def average_poses(
-    results: Sequence[Float[Array, "M D1 D1"]], gauge_free: bool
-) -> Float[Array, "M D1 D1"]:
+def average_poses(results: Sequence[Poses], gauge_free: bool) -> Poses:
     """The mean of poses that differ little, in the gauge of the first where that is free."""
     twists = np.array([geometry.log(poses @ geometry.inverse(results[0])) for poses in results])
     if gauge_free:
@@ -212,14 +208,14 @@ def average_poses(
 
 
 def _refine_trials(
-    run: Run, drawn: PerCloud[Cloud], begun: Sequence[Fit], level: Level
+    run: Run, drawn: PerCloud[Cloud], fits: Sequence[Fit], level: Level
 ) -> list[Fit]:
     some = run.thin(drawn, level.points)
 
     def trial(fit: Fit) -> Callable[[Run], Fit]:
         return lambda run: run.fit(some, fit.poses, level, history=fit.history)
 
-    return run.map([trial(fit) for fit in begun])
+    return run.map([trial(fit) for fit in fits])
 
 
 def _half(cloud: Source, rows: Int[Array, " n"], frame: Normalisation, first: int) -> Cloud:

@@ -21,7 +21,7 @@ from coframe.em.recipe import MODEL, ModelRecipe
 from coframe.em.seeding import cloud_priors, log_visibility_prior, seed
 from coframe.input.normalise import RADIUS
 from coframe.input.options import Options
-from coframe.types import Array
+from coframe.types import Array, Pose
 
 PAST = Constraints(fixed=(0,))  # of two clouds, the past and the new one
 
@@ -45,7 +45,7 @@ class Arrival:
         plain = replace(mixture, visibility=None)
         blurred = dict(zip(each, Pyramid.of(plain, each, 1.0).levels, strict=True))
 
-        def trial(blurs: Sequence[float], start: Float[Array, "D1 D1"], steps: int) -> Localisation:
+        def trial(blurs: Sequence[float], start: Pose, steps: int) -> Localisation:
             pyramid = Pyramid(tuple(blurred[blur] for blur in blurs), 1.0)
             return localise(pyramid, few, start, steps, each=recipe.trial_steps)
 

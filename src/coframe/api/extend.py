@@ -23,7 +23,7 @@ from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.sampling import draw_rows, prepare
 from coframe.align.verdict import Verdict, in_comparison, verdicts
 from coframe.api.arrival import PAST, Arrival
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.em import mstep
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
@@ -40,7 +40,7 @@ from coframe.result.labels import outlier_probability
 from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Array, Points, Pose
 
 STARTS = ("previous", "velocity", "match")
 
@@ -49,7 +49,7 @@ STARTS = ("previous", "velocity", "match")
 def extend(
     result: Registration,
     cloud: Any,
-    pose: Float[Array, "D1 D1"] | str = "previous",
+    pose: Pose | str = "previous",
     *,
     weights: Float[Array, " N"] | None = None,
     options: Options = DEFAULTS,
@@ -271,10 +271,10 @@ def _joined_group(result: Registration, moments: Moments) -> tuple[tuple[int, ..
 
 def _start(
     result: Registration,
-    cloud: Float[Array, "N D"],
-    pose: Float[Array, "D1 D1"] | str,
+    cloud: Points,
+    pose: Pose | str,
     options: Options,
-) -> Float[Array, "D1 D1"]:
+) -> Pose:
     """The pose to start from."""
     if not isinstance(pose, str):
         return as_poses(np.asarray(pose)[None], 1, cloud.shape[1], name="pose")[0]
@@ -289,9 +289,7 @@ def _start(
     return last
 
 
-def _match(
-    result: Registration, cloud: Float[Array, "N D"], options: Options
-) -> Float[Array, "D1 D1"]:
+def _match(result: Registration, cloud: Points, options: Options) -> Pose:
     """The pose that matching with the merged cloud finds.
 
     Where that finds nothing it is the last one, and the verdict will be weak or failed.

@@ -13,7 +13,6 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from coframe.align import schedule
 from coframe.align.covariance import pose_covariance
@@ -30,13 +29,13 @@ from coframe.input.options import DEFAULTS, Options, check_options
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Poses
 
 
 @quiet_blas()
 def judge(
     clouds: Iterable[Any] | str | PathLike[str],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     options: Options = DEFAULTS,
     release: bool = True,

@@ -28,7 +28,7 @@ from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.doubt import Doubt
 from coframe.start.search import GIVEN, IDENTITY, Start
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 AMBIGUOUS = (
     "the result is ambiguous: different start poses fit about equally well; check the report, or"
@@ -105,7 +105,7 @@ class Problem:
             return identity
         return self._match(try_identity=self.options.start == "auto")
 
-    def match_beside(self, start: Start) -> tuple[Start, list[Float[Array, "M D1 D1"]]]:
+    def match_beside(self, start: Start) -> tuple[Start, list[Poses]]:
         """Matched poses that turn the clouds little against given ones, and what matching found.
 
         In the common frame of the given poses; none where nothing near was found.
@@ -202,7 +202,7 @@ class Part:
 
     problem: Problem
     group: Sequence[int]
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     frames: Normalisation
     on_progress: Callable[[float], object]
 
@@ -212,12 +212,12 @@ class Part:
         return self.frames.middle(self.poses)
 
     @property
-    def start(self) -> Float[Array, "M D1 D1"]:
+    def start(self) -> Poses:
         """The start poses in internal coordinates."""
         names = [self.problem.given.names[j] for j in self.group]
         return check_near(self.enter(self.poses), names)
 
-    def enter(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M D1 D1"]:
+    def enter(self, poses: Poses) -> Poses:
         """Poses of the user in internal coordinates."""
         return self.frames.enter_poses(poses, self.origin)
 
@@ -252,7 +252,7 @@ class Part:
         )
 
 
-def _relative_turn(a: Float[Array, "M D1 D1"], b: Float[Array, "M D1 D1"]) -> float:
+def _relative_turn(a: Poses, b: Poses) -> float:
     """The largest angle [rad] by which relative rotations differ between `a` and `b`."""
     R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
     return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)

@@ -24,13 +24,13 @@ from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.search import GIVEN
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 
 @quiet_blas()
 def register(
     clouds: Iterable[Any] | str | PathLike[str],
-    poses: Float[Array, "M D1 D1"] | None = None,
+    poses: Poses | None = None,
     *,
     options: Options = DEFAULTS,
     weights: Sequence[Float[Array, " _"]] | None = None,

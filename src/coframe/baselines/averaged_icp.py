@@ -17,7 +17,7 @@ from coframe.baselines import icp, iterate, overlap
 from coframe.baselines.icp import Choice
 from coframe.baselines.iterate import Clouds
 from coframe.baselines.overlap import Pairs
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [guard] Sweeps of the averaging at most; a few do when the motions nearly agree.
 SWEEPS = 50
@@ -25,9 +25,7 @@ SWEEPS = 50
 TOLERANCE = 1e-12
 
 
-def maicp(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def maicp(clouds: Clouds, poses: Poses, *, pairs: Pairs | None = None) -> Iterator[Poses]:
     """Motion-averaged ICP: one ICP iteration for every pair, then the average, again and again.
 
     Matches with points at which a cloud ends, and far ones, do not count.
@@ -36,16 +34,12 @@ def maicp(
     return _alternating(clouds, poses, pairs, choices)
 
 
-def matricp(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def matricp(clouds: Clouds, poses: Poses, *, pairs: Pairs | None = None) -> Iterator[Poses]:
     """Motion-averaged trimmed ICP: one trimmed ICP iteration for every pair, then the average."""
     return _alternating(clouds, poses, pairs, [icp.trimmed] * len(clouds))
 
 
-def pose_graph(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def pose_graph(clouds: Clouds, poses: Poses, *, pairs: Pairs | None = None) -> Iterator[Poses]:
     """Trimmed ICP, run to its end for every pair; the poses average its motions so far."""
     edges = overlap.as_pairs(pairs, clouds, poses)
     starts = np.array([geometry.inverse(poses[b]) @ poses[a] for a, b in edges])
@@ -66,8 +60,8 @@ def _inside(
 
 
 def _alternating(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], pairs: Pairs | None, choices: Sequence[Choice]
-) -> Iterator[Float[Array, "M D1 D1"]]:
+    clouds: Clouds, poses: Poses, pairs: Pairs | None, choices: Sequence[Choice]
+) -> Iterator[Poses]:
     """One ICP step for each pair from the current poses, then the poses from all motions.
 
     choices: which matches with each target count.
@@ -85,11 +79,11 @@ def _alternating(
 
 
 def average_motions(
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     pairs: Pairs,
     motions: Float[Array, "E D1 D1"],
     weights: Float[Array, " E"],
-) -> Float[Array, "M D1 D1"]:
+) -> Poses:
     """The poses that minimise sum w |log(pose_b motion pose_a^-1)|^2 over all pairs, from a start,
     in its gauge (Govindu 2004).
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from coframe import paper
 from coframe.api.register import register
 from coframe.baselines.methods import METHODS, load, run
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.errors import InputError, one_line
 from coframe.evaluate import metrics
 from coframe.evaluate.metrics import Surface
@@ -30,7 +30,7 @@ from coframe.io.files import atomic
 from coframe.paper import initial
 from coframe.result.registration import Registration
 from coframe.start import search
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [format] Written into comparison.json.
 FORMAT = "coframe-comparison/1"
@@ -46,7 +46,7 @@ START_DEVIATION = 0.05
 EPSILON = 1e-6
 DEFAULTS = Options()
 
-Contestant = Callable[[Sequence[Float[Array, "_ D"]], Float[Array, "M D1 D1"]], Registration]
+Contestant = Callable[[Sequence[Float[Array, "_ D"]], Poses], Registration]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Row:
     translation: float | None = None
     iterations: int | None = None
     failure: str | None = None
-    poses: Float[Array, "M D1 D1"] | None = None
+    poses: Poses | None = None
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,10 @@ def contestants(options: Options = DEFAULTS) -> dict[str, Contestant]:
     >>> contestants()["matricp"](clouds, start_poses).poses
     """
 
-    def ours(clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]) -> Registration:
+    def ours(clouds: Sequence[Float[Array, "_ D"]], start: Poses) -> Registration:
         return register(clouds, start, options=options)
 
-    def papers(
-        clouds: Sequence[Float[Array, "_ D"]], start: Float[Array, "M D1 D1"]
-    ) -> Registration:
+    def papers(clouds: Sequence[Float[Array, "_ D"]], start: Poses) -> Registration:
         drawn = initial.means_on_points(
             clouds, start, initial.component_count(clouds), np.random.default_rng(options.seed)
         )
@@ -186,9 +184,9 @@ def contestants(options: Options = DEFAULTS) -> dict[str, Contestant]:
 
 def compare(
     clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"] | None = None,
+    poses: Poses | None = None,
     *,
-    truth: Float[Array, "M D1 D1"] | None = None,
+    truth: Poses | None = None,
     methods: Iterable[str] | Mapping[str, Contestant] | None = None,
     points: int = POINTS,
     gate: float | None = None,
@@ -281,7 +279,7 @@ def _chosen(methods: Iterable[str] | None, options: Options) -> dict[str, Contes
 
 
 def _start(
-    clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"] | None, options: Options
+    clouds: Sequence[Float[Array, "_ D"]], poses: Poses | None, options: Options
 ) -> tuple[Float[Array, "m D1 D1"], list[int], str]:
     """Start poses, the clouds that have one, and where the start comes from."""
     if poses is not None:
@@ -313,7 +311,7 @@ def _row(
     name: str,
     method: Contestant,
     clouds: Sequence[Float[Array, "_ D"]],
-    start: Float[Array, "M D1 D1"],
+    start: Poses,
 ) -> Row:
     began = time.perf_counter()
     try:
@@ -323,9 +321,7 @@ def _row(
     return Row(name, time.perf_counter() - began, iterations=result.iterations, poses=result.poses)
 
 
-def _with_figures(
-    row: Row, surfaces: Sequence[Surface], gate: float, truth: Float[Array, "M D1 D1"] | None
-) -> Row:
+def _with_figures(row: Row, surfaces: Sequence[Surface], gate: float, truth: Poses | None) -> Row:
     poses = row.poses
     if poses is None:
         return row

@@ -17,7 +17,7 @@ from coframe.em import mstep
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 # [0.1, unknown] CPD's w: the share of points that belong to no component.
 OUTLIERS = 0.1
@@ -27,11 +27,11 @@ FLOOR = 1e-6
 
 def cpd(
     clouds: Clouds,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     outliers: float = OUTLIERS,
     threads: int | None = None,
-) -> Iterator[Float[Array, "M D1 D1"]]:
+) -> Iterator[Poses]:
     """Every cloud onto the first by CPD.
 
     outliers: the share w of points of the first cloud that the other does not explain.
@@ -45,13 +45,13 @@ def cpd(
 
 
 def pairwise(
-    source: Float[Array, "N D"],
+    source: Points,
     target: Float[Array, "K D"],
-    motion: Float[Array, "D1 D1"],
+    motion: Pose,
     *,
     outliers: float = OUTLIERS,
     threads: int | None = None,
-) -> Iterator[Float[Array, "D1 D1"]]:
+) -> Iterator[Pose]:
     """EM: what each point of the target says of each point of the source, then the motion, then the
     variances.
     """
@@ -72,6 +72,6 @@ def pairwise(
         yield motion
 
 
-def start_variance(means: Float[Array, "N D"], target: Float[Array, "K D"]) -> float:
+def start_variance(means: Points, target: Float[Array, "K D"]) -> float:
     """The mean of the squared distances of all pairs, per coordinate: CPD's start."""
     return float(np.mean(means.var(0) + target.var(0) + (means.mean(0) - target.mean(0)) ** 2))

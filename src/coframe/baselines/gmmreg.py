@@ -19,7 +19,7 @@ from coframe.baselines.iterate import Clouds, one_versus_all
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 # [paper] Evaluations of every level but the last.
 COARSE_EVALUATIONS = 10
@@ -38,12 +38,12 @@ SMALLEST_ANGLE = 1e-8
 
 def gmmreg(
     clouds: Clouds,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     iterations: int,
     deviations: Sequence[float] = DEVIATIONS,
     threads: int | None = None,
-) -> Iterator[Float[Array, "M D1 D1"]]:
+) -> Iterator[Poses]:
     """Every cloud onto the first by GMMReg.
 
     iterations: evaluations of the last level. deviations: of the Gaussians in each level, as shares
@@ -70,13 +70,13 @@ def _levels(iterations: int, deviations: Sequence[float]) -> list[tuple[float, i
 
 
 def pairwise(
-    source: Float[Array, "N D"],
+    source: Points,
     target: Float[Array, "K D"],
-    motion: Float[Array, "D1 D1"],
+    motion: Pose,
     *,
     levels: Sequence[tuple[float, int]],
     threads: int | None = None,
-) -> Iterator[Float[Array, "D1 D1"]]:
+) -> Iterator[Pose]:
     """Quasi-Newton climbs, level by level (deviation, evaluations)."""
     cloud = Cloud.of(target)
     for deviation, evaluations in levels:
@@ -103,7 +103,7 @@ class MixtureOverlap:
     but 1 / SWALLOW of every point: posteriors are then densities, up to that factor.
     """
 
-    points: Float[Array, "N D"]
+    points: Points
     cloud: Cloud
     deviation: float
     threads: int | None = None

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.baselines.iterate import Clouds, one_after_another, one_versus_all
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 # [paper: Chetverikov et al.] Share of matches that trimming may find by itself, at least.
 LEAST_OVERLAP = 0.4
@@ -27,21 +27,17 @@ CLOSE = 4.0
 Choice = Callable[[Float[Array, " N"], Int[Array, " N"]], Bool[Array, " N"]]
 
 
-def icp(clouds: Clouds, poses: Float[Array, "M D1 D1"]) -> Iterator[Float[Array, "M D1 D1"]]:
+def icp(clouds: Clouds, poses: Poses) -> Iterator[Poses]:
     """Every cloud onto the first: each point is matched with the nearest one, wherever that is."""
     return one_versus_all(pairwise, clouds, poses)
 
 
-def sequential_icp(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"]
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def sequential_icp(clouds: Clouds, poses: Poses) -> Iterator[Poses]:
     """Every cloud onto the one before it; errors add up along the chain."""
     return one_after_another(pairwise, clouds, poses)
 
 
-def trimmed_icp(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, overlap: float | None = None
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def trimmed_icp(clouds: Clouds, poses: Poses, *, overlap: float | None = None) -> Iterator[Poses]:
     """Every cloud onto the first with the best matches only.
 
     overlap: the share of matches that count, in (0, 1]; default: found anew in every iteration (see
@@ -90,12 +86,12 @@ def best_overlap(distance: Float[Array, " N"]) -> float:
 
 
 def pairwise(
-    source: Float[Array, "N D"],
+    source: Points,
     target: Float[Array, "K D"],
-    motion: Float[Array, "D1 D1"],
+    motion: Pose,
     *,
     choose: Choice = everything,
-) -> Iterator[Float[Array, "D1 D1"]]:
+) -> Iterator[Pose]:
     """Match each point with the nearest one, move by least squares, again and again."""
     tree = cKDTree(target)
     while True:
@@ -103,9 +99,7 @@ def pairwise(
         yield motion
 
 
-def step(
-    source: Float[Array, "N D"], tree: cKDTree, motion: Float[Array, "D1 D1"], choose: Choice
-) -> tuple[Float[Array, "D1 D1"], int]:
+def step(source: Points, tree: cKDTree, motion: Pose, choose: Choice) -> tuple[Pose, int]:
     """One iteration: the new motion, and how many matches it rests on."""
     distance, nearest = tree.query(geometry.transform(motion, source))
     keep = choose(distance, nearest)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.em import loop
 from coframe.input.normalise import RADIUS
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 # [0.1, unknown] Share of the radius: poses that move less in an iteration have settled.
 TOLERANCE = 1e-6
@@ -25,8 +25,8 @@ Clouds = Sequence[Float[Array, "_ D"]]
 # Source, target and a start -> the motion that carries the source onto the target, after each
 # iteration.
 Pairwise = Callable[
-    [Float[Array, "N D"], Float[Array, "K D"], Float[Array, "D1 D1"]],
-    Iterator[Float[Array, "D1 D1"]],
+    [Points, Float[Array, "K D"], Pose],
+    Iterator[Pose],
 ]
 
 
@@ -51,7 +51,7 @@ def until_settled(
 
 
 def in_step(
-    runs: Sequence[Iterator[Float[Array, "D1 D1"]]],
+    runs: Sequence[Iterator[Pose]],
     starts: Float[Array, "E D1 D1"],
     tolerance: float = TOLERANCE,
 ) -> Iterator[Float[Array, "E D1 D1"]]:
@@ -75,9 +75,9 @@ def in_step(
 def one_versus_all(
     pairwise: Pairwise,
     clouds: Clouds,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     tolerance: float = TOLERANCE,
-) -> Iterator[Float[Array, "M D1 D1"]]:
+) -> Iterator[Poses]:
     """Every cloud onto the first."""
     starts = geometry.inverse(poses[0]) @ poses[1:]
     runs = [
@@ -87,9 +87,7 @@ def one_versus_all(
         yield np.concatenate([poses[:1], poses[0] @ motions])
 
 
-def one_after_another(
-    pairwise: Pairwise, clouds: Clouds, poses: Float[Array, "M D1 D1"]
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def one_after_another(pairwise: Pairwise, clouds: Clouds, poses: Poses) -> Iterator[Poses]:
     """Every cloud onto the one before it."""
     starts = geometry.inverse(poses[:-1]) @ poses[1:]
     runs = [

@@ -22,7 +22,7 @@ from coframe.input.options import Options
 from coframe.io import clouds as cloud_files
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 ITERATIONS = 100  # [paper] iterations at most, as many as the paper gives every method
 
@@ -41,7 +41,7 @@ class Baseline:
         most, from `iterations` and the settings.
     """
 
-    poses_after: Callable[..., Iterator[Float[Array, "M D1 D1"]]]
+    poses_after: Callable[..., Iterator[Poses]]
     iterations_in_all: Callable[..., int] | None = None
 
     @property
@@ -69,7 +69,7 @@ METHODS: dict[str, Baseline] = {
 def run(
     name: str,
     clouds: Iterable[Any],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     threads: int | None = None,
     iterations: int | None = None,

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Points, Poses
 
 # [0.1, unknown] Times the distance at which half of a cloud finds its nearest other cloud: what is
 # closer may be the same surface.
@@ -29,9 +29,7 @@ LOPSIDED = 0.45
 Pairs = Sequence[tuple[int, int]]
 
 
-def overlapping(
-    clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]
-) -> list[tuple[int, int]]:
+def overlapping(clouds: Sequence[Float[Array, "_ D"]], poses: Poses) -> list[tuple[int, int]]:
     """The pairs (a, b), a < b, of clouds that overlap under these poses, and as many more as it
     takes to connect them all.
     """
@@ -59,7 +57,7 @@ def _distances(cloud: Array, tree: cKDTree, pose: Array, other: Array) -> Float[
 
 
 def as_pairs(
-    value: Any, clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]
+    value: Any, clouds: Sequence[Float[Array, "_ D"]], poses: Poses
 ) -> list[tuple[int, int]]:
     """Pairs as given, checked; those that overlap where none are given."""
     if value is None:
@@ -84,7 +82,7 @@ def as_pairs(
     return [(int(a), int(b)) for a, b in pairs]
 
 
-def boundary(points: Float[Array, "N D"]) -> Bool[Array, " N"]:
+def boundary(points: Points) -> Bool[Array, " N"]:
     """Points at which the cloud ends: their neighbours lie on one side.
 
     Where two clouds overlap in part, points beyond the overlap find their nearest neighbours there.

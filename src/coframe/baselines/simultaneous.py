@@ -17,7 +17,7 @@ from coframe import geometry
 from coframe.baselines import icp, overlap
 from coframe.baselines.iterate import Clouds
 from coframe.baselines.overlap import Pairs
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [paper] Iterations of the pairwise ICP that SimReg begins with.
 PAIRWISE_ITERATIONS = 100
@@ -28,11 +28,11 @@ Matches = list[tuple[int, int, Float[Array, "_ D"], Float[Array, "_ D"]]]
 
 def simreg(
     clouds: Clouds,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     pairs: Pairs | None = None,
     pairwise_iterations: int = PAIRWISE_ITERATIONS,
-) -> Iterator[Float[Array, "M D1 D1"]]:
+) -> Iterator[Poses]:
     """All clouds at once, matches updated in every iteration, from the poses at which ICP onto the
     first cloud ends, as in the paper.
 
@@ -47,9 +47,7 @@ def simreg(
         yield poses
 
 
-def mv_icp(
-    clouds: Clouds, poses: Float[Array, "M D1 D1"], *, pairs: Pairs | None = None
-) -> Iterator[Float[Array, "M D1 D1"]]:
+def mv_icp(clouds: Clouds, poses: Poses, *, pairs: Pairs | None = None) -> Iterator[Poses]:
     """All clouds at once with the matches of the start, which stay."""
     edges = overlap.as_pairs(pairs, clouds, poses)
     trees = [cKDTree(cloud) for cloud in clouds]
@@ -59,9 +57,7 @@ def mv_icp(
         yield poses
 
 
-def matched(
-    clouds: Clouds, trees: Sequence[cKDTree], poses: Float[Array, "M D1 D1"], edges: Pairs
-) -> Matches:
+def matched(clouds: Clouds, trees: Sequence[cKDTree], poses: Poses, edges: Pairs) -> Matches:
     """For each pair, the points of the first cloud and their nearest ones in the second, where
     these are close.
     """
@@ -95,9 +91,7 @@ def form(matches: Matches, count: int) -> tuple[Float[Array, "MD MD"], Float[Arr
     return S + P @ B.T, P
 
 
-def improved(
-    poses: Float[Array, "M D1 D1"], quadratic: tuple[Float[Array, "MD MD"], Float[Array, "MD M"]]
-) -> Float[Array, "M D1 D1"]:
+def improved(poses: Poses, quadratic: tuple[Float[Array, "MD MD"], Float[Array, "MD M"]]) -> Poses:
     """Each rotation in turn set to the best one beside the others, then all translations.
 
     The common frame stays.

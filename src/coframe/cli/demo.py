@@ -43,7 +43,7 @@ def demo(
     from coframe import Options, geometry, register, report
     from coframe.data import simulate
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     writable(output)
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
@@ -54,7 +54,7 @@ def demo(
     with watching(quiet) as watch:
         result = register(scene.clouds, options=chosen, **watch.callbacks)
     written = report.write_folder(
-        result, output, run=run_so_far(begun, chosen, geometry.identity(views, 3))
+        result, output, run=run_so_far(started, chosen, geometry.identity(views, 3))
     )
     if not quiet:
         say_table(_demo_table(result, scene))

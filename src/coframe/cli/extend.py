@@ -60,7 +60,7 @@ def extend(
     from coframe.errors import InputError
     from coframe.io import poses as pose_files
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     target = output or folder
     writable(target)
     result = coframe.load(folder)
@@ -76,9 +76,9 @@ def extend(
                 " rename the file if it is another cloud"
             )
         result = coframe.extend(result, path, pose, options=options)
-    written = reports.write_folder(result, target, run=run_so_far(begun, options), page=report)
+    written = reports.write_folder(result, target, run=run_so_far(started, options), page=report)
     if as_json:
-        say_json(as_json_content(target, written, begun))
+        say_json(as_json_content(target, written, started))
     elif not quiet:
         say_table(verdict_table(result))
         say(f"added {len(files)} to {before} clouds; wrote {', '.join(written)} to {target}/")

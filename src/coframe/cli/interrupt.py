@@ -41,8 +41,8 @@ def interruptible(folder: Path, resume: bool) -> "Iterator[Checkpoint]":
         if error.code in CODES.values():
             words = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["coframe", *words, "--resume"])
-            begun = (folder / CHECKPOINT).exists()
-            message = f"interrupted; go on with: {again}" if begun else "interrupted"
+            resumable = (folder / CHECKPOINT).exists()
+            message = f"interrupted; go on with: {again}" if resumable else "interrupted"
             print(f"coframe: {message}", file=sys.stderr)
         raise
     finally:

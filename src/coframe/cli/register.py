@@ -123,7 +123,7 @@ def register(
     from coframe.io import clouds as cloud_files
     from coframe.io import poses as pose_files
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     writable(output)
     options = coframe.Options(
         components=components or 1000, start=start, seed=seed, threads=threads
@@ -160,10 +160,10 @@ def register(
             )
         watch.show("writing")
         first = identity(len(result.poses), result.mixture.dimension) if known is None else known
-        run = run_so_far(begun, options, first)
+        run = run_so_far(started, options, first)
         written = reports.write_folder(result, output, run=run, page=report)
     if as_json:
-        say_json(as_json_content(output, written, begun))
+        say_json(as_json_content(output, written, started))
     elif not quiet:
         _show(result, output, written)
     if failed(result):

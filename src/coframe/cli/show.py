@@ -50,20 +50,20 @@ def failed(result: "Registration", first: int = 0) -> bool:
     return any(verdict.verdict == "failed" for verdict in result.verdicts[first:])
 
 
-def run_so_far(begun: float, options: "Options", start: "Array | None" = None) -> "Run":
-    """How the result of this command came about; `begun` is when the command started."""
+def run_so_far(started: float, options: "Options", start: "Array | None" = None) -> "Run":
+    """How the result of this command came about; `started` is when the command started."""
     from dataclasses import asdict
 
     from coframe.report import Run
 
     command = shlex.join(["coframe", *sys.argv[1:]])
-    return Run(command, asdict(options), seconds=time.perf_counter() - begun, start=start)
+    return Run(command, asdict(options), seconds=time.perf_counter() - started, start=start)
 
 
-def as_json_content(folder: Path, written: list[str], begun: float) -> dict[str, Any]:
+def as_json_content(folder: Path, written: list[str], started: float) -> dict[str, Any]:
     """The object of --json: poses.json, the seconds taken, and the files written."""
     content: dict[str, Any] = json.loads((folder / "poses.json").read_text(encoding="utf-8"))
     return content | {
-        "seconds": round(time.perf_counter() - begun, 3),
+        "seconds": round(time.perf_counter() - started, 3),
         "written": [str(folder / name) for name in written],
     }

@@ -68,7 +68,7 @@ def track(
     import coframe
     from coframe import report as reports
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     frames = coframe.open_frames(sequence, intrinsics=intrinsics)
     writable(output)
     options = coframe.TrackOptions(points=points, components=components, seed=seed, threads=threads)
@@ -86,7 +86,7 @@ def track(
         page = output / "report.html"
         if report:
             command = shlex.join(["coframe", *sys.argv[1:]])
-            run = reports.Run(command, asdict(options), seconds=time.perf_counter() - begun)
+            run = reports.Run(command, asdict(options), seconds=time.perf_counter() - started)
             reports.track.write(result, page, run=run)
             written.append(page.name)
         else:

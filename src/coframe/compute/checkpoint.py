@@ -23,14 +23,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 
 from coframe.em import loop
 from coframe.em.loop import Fit, Iteration, State, Status, Steps, Stopping
 from coframe.em.mixture import Mixture
 from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 FORMAT = "coframe-checkpoint/2"
 # [size] Seconds from one write to the next.
@@ -145,7 +145,7 @@ class Checkpoint:
     def batch(
         self,
         steps: Steps,
-        poses: Float[Array, "M D1 D1"],
+        poses: Poses,
         mixture: Mixture,
         stopping: Stopping,
         *,
@@ -246,7 +246,7 @@ class Checkpoint:
 
 
 def digest(*arrays: Shaped[Array, "..."]) -> str:
-    """A name for what these arrays hold, in this order, with their shapes and types."""
+    """A digest of these arrays, in this order, with their shapes and types."""
     found = hashlib.blake2b(digest_size=20)
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())
@@ -262,26 +262,30 @@ def _version() -> str:
 
 def _compare(folder: str, kept: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise when the run is another one, naming what has changed."""
-    told = f"as in the interrupted run in {folder}"
+    as_before = f"as in the interrupted run in {folder}"
     for name in ("format", "version"):
         if kept[name] != now[name]:
-            raise InputError(f"{name}: expected {kept[name]}, {told}, found {now[name]}")
+            raise InputError(f"{name}: expected {kept[name]}, {as_before}, found {now[name]}")
     before, names = ([name for name, _ in about["clouds"]] for about in (kept, now))
     if before != names:
-        raise InputError(f"clouds: expected {', '.join(before)}, {told}, found {', '.join(names)}")
+        raise InputError(
+            f"clouds: expected {', '.join(before)}, {as_before}, found {', '.join(names)}"
+        )
     for (name, found), (_, expected) in zip(now["clouds"], kept["clouds"], strict=True):
         if found != expected:
             raise InputError(
-                f"{name}: expected the same points {told}, found others; leave --resume out to"
+                f"{name}: expected the same points {as_before}, found others; leave --resume out to"
                 " begin anew"
             )
     for name, value in now["options"].items():
         if kept["options"].get(name) != value:
             raise InputError(
-                f"{name}: expected {kept['options'].get(name)!r}, {told}, found {value!r}"
+                f"{name}: expected {kept['options'].get(name)!r}, {as_before}, found {value!r}"
             )
     if kept["start"] != now["start"]:
-        raise InputError(f"poses, weights, fixed or priors: expected the same {told}, found others")
+        raise InputError(
+            f"poses, weights, fixed or priors: expected the same {as_before}, found others"
+        )
 
 
 def _line(error: Exception) -> str:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Clouds on the workers of a Dask cluster: they are read there, stay there, and only sums come
-home.
+"""Clouds on the workers of a Dask cluster: they stay there, and only sums come back.
 
 Every result is a task whose inputs are tasks, back to the file that a worker read or the array that
-was sent to it. So Dask itself makes anew what a lost worker held, and makes it the same: no task
+was sent to it. So Dask itself recomputes what was on a lost worker, to the same bits: no task
 depends on where it runs or on what ran before.
 """
 
@@ -17,38 +16,40 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from threadpoolctl import threadpool_limits
 
-from coframe.compute.places import Pair, PerCloud
+from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import InputError, optional
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 T = TypeVar("T", covariant=True)
 S = TypeVar("S")
 Client = Any  # distributed.Client, and its futures: an optional library has no types here
 Future = Any
 
-TOGETHER = 16  # clouds in a task, at most
-# tasks for every thread of the cluster, where there are as many clouds; each prepares the mixture
-# for itself
+# [size] Clouds in a task, at most.
+TOGETHER = 16
+# [size] Tasks for every thread of the cluster, where there are as many clouds; each prepares the
+# mixture for itself.
 ROUNDS = 1
-PAIRS = 32  # of scans in a task, at most
+# [size] Pairs of scans in a task, at most.
+PAIRS = 32
 
 
 class Remote(PerCloud[T]):
-    """Things on workers; those of a few clouds make up the list that a future stands for."""
+    """Items on workers; a future stands for a list of the items of a few clouds."""
 
     def __init__(
         self, client: Client, lists: Sequence[Future], where: Sequence[tuple[int, int]]
     ) -> None:
         self.client = client
         self.lists = list(lists)
-        self.where = list(where)  # of each thing: which list, and where in it
+        self.where = list(where)  # of each item: which list, and where in it
 
     @classmethod
     def sent(cls, client: Client, items: Sequence[T]) -> "Remote[T]":
-        """Things from here, sent once.
+        """Items from here, sent once.
 
         The scheduler keeps a copy of them, in case that a worker is lost.
         """
@@ -87,7 +88,7 @@ class Remote(PerCloud[T]):
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
-        heard: Callable[[int, S], object] = lambda number, answer: None,
+        on_result: Callable[[int, S], object] = lambda number, result: None,
     ) -> list[S]:
         together: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (a, b) in enumerate(pairs):
@@ -116,7 +117,7 @@ class Remote(PerCloud[T]):
         ):
             for number, answer in zip(tasks[task], task.result(), strict=True):
                 found[number] = answer
-                heard(number, answer)
+                on_result(number, answer)
         return found
 
     def subset(self, which: Sequence[int]) -> "Remote[T]":
@@ -166,7 +167,7 @@ class RemoteSweep:
         self.total = sum(count for count, _ in sizes)
 
     def moments(
-        self, poses: Float[Array, "M D1 D1"], mixture: Mixture, *, full: bool | None = None
+        self, poses: Poses, mixture: Mixture, *, full: bool | None = None
     ) -> tuple[Moments, Float[Array, " M"]]:
         """See `Sweep.moments`.
 

@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from coframe.geometry import exp_rotation, inverse, pose, random_rotation, transform
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 # The body is a ball with bumps and dents.
 # [chosen so that the longest side of the body is 1] Radius of the ball.
@@ -75,8 +75,8 @@ class SampledSurface:
         Unit vectors that point out of the body.
     """
 
-    points: Float[Array, "N D"]
-    normals: Float[Array, "N D"]
+    points: Points
+    normals: Points
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class SimulatedScene:
     """
 
     clouds: list[Float[Array, "_ D"]]
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     outliers: list[Bool[Array, " _"]]
     noise_variances: Float[Array, " M"]
 
 
-def diameter(points: Float[Array, "N D"]) -> float:
+def diameter(points: Points) -> float:
     """The largest distance between two points, one of them on a side of the bounding box.
 
     Parameters
@@ -354,7 +354,7 @@ def paper_views(
     return _with_noise_and_outliers(clean, inverse(turns), noise_db, outliers, rng)
 
 
-def _directions(count: int, dimension: int, rng: np.random.Generator) -> Float[Array, "N D"]:
+def _directions(count: int, dimension: int, rng: np.random.Generator) -> Points:
     u = rng.normal(size=(count, dimension))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
     return u
@@ -364,16 +364,12 @@ def _turn(degrees: float, dimension: int) -> Float[Array, "D D"]:
     return exp_rotation(np.radians([degrees] if dimension == 2 else [0, degrees, 0]))
 
 
-def _motion(
-    body: Float[Array, "N D"], degrees: float, shift: float, rng: np.random.Generator
-) -> Float[Array, "D1 D1"]:
+def _motion(body: Points, degrees: float, shift: float, rng: np.random.Generator) -> Pose:
     R, centre = random_rotation(rng, body.shape[1], degrees), body.mean(0)
     return pose(R, centre - R @ centre + diameter(body) * rng.uniform(-shift, shift, len(centre)))
 
 
-def _some(
-    points: Float[Array, "N D"], count: float, rng: np.random.Generator
-) -> Float[Array, "n D"]:
+def _some(points: Points, count: float, rng: np.random.Generator) -> Float[Array, "n D"]:
     if len(points) < round(count):
         raise ValueError(
             f"a view needs {count:.0f} points but sees only {len(points)}: give more points, or ask"
@@ -384,7 +380,7 @@ def _some(
 
 def _with_noise_and_outliers(
     clean: list[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     noise_db: float | None,
     outliers: float,
     rng: np.random.Generator,
@@ -403,7 +399,7 @@ def _with_noise_and_outliers(
 
 
 def _outliers(
-    cloud: Float[Array, "N D"],
+    cloud: Points,
     count: int,
     rng: np.random.Generator,
     radius: float = OUTLIER_RADIUS,

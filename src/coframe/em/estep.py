@@ -18,7 +18,7 @@ from coframe.em import joint_kernels, kernels
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.threads import available_cores, pool
-from coframe.types import Array
+from coframe.types import Array, Points, Poses
 
 LOG2E = 1 / np.log(2)
 # [guard] Share of a point's posterior mass that may be lost to skipped components; see `kernels`.
@@ -30,7 +30,7 @@ TASKS = 64
 SMALLEST_TASK = 4096
 
 
-def log_densities(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N K"]:
+def log_densities(points: Points, mixture: Mixture) -> Float[Array, "N K"]:
     """log p_k N(x_i; mu_k, Sigma_k), every pair, literally. Eq. (9)."""
     d = points[:, None] - mixture.means
     mahalanobis = np.einsum(
@@ -40,7 +40,7 @@ def log_densities(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array,
         return np.log(mixture.weights) + mixture.log_peaks - mahalanobis / 2
 
 
-def posteriors(points: Float[Array, "N D"], mixture: Mixture) -> Float[Array, "N K1"]:
+def posteriors(points: Points, mixture: Mixture) -> Float[Array, "N K1"]:
     """alpha_ik of points in the common frame, the last column the uniform class; rows sum to one.
     Eq. (8).
 
@@ -70,7 +70,7 @@ class Cloud:
     @classmethod
     def of(
         cls,
-        points: Float[Array, "N D"],
+        points: Points,
         weights: Float[Array, " N"] | None = None,
         independent: float = 1.0,
     ) -> "Cloud":
@@ -88,7 +88,7 @@ class Cloud:
         return self.rows.shape[1]
 
     @property
-    def points(self) -> Float[Array, "N D"]:
+    def points(self) -> Points:
         """The points, in kd order."""
         return self.rows[: self.dimension].T
 
@@ -253,7 +253,7 @@ class Sweep:
 
     def moments(
         self,
-        poses: Float[Array, "M D1 D1"],
+        poses: Poses,
         mixture: Mixture,
         *,
         full: bool | None = None,
@@ -292,7 +292,7 @@ class Sweep:
             bounds
         )
 
-    def assign(self, poses: Float[Array, "M D1 D1"], mixture: Mixture) -> list[Assignment]:
+    def assign(self, poses: Poses, mixture: Mixture) -> list[Assignment]:
         """Each point's density under the mixture and its most probable component."""
         components = Components.of(mixture, not mixture.spherical)
         raw = [(np.empty(len(cloud)), np.empty(len(cloud), np.int64)) for cloud in self.clouds]

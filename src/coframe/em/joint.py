@@ -34,7 +34,7 @@ from coframe.em.joint_sparse import (
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL, ModelRecipe
-from coframe.types import Array
+from coframe.types import Array, Pose, Poses
 
 # [size] Components at a time: bounds the memory that many clouds take.
 CHUNK = 512
@@ -67,22 +67,22 @@ class Prior:
     """A soft constraint on one pose, in the coordinates of the poses."""
 
     cloud: int
-    pose: Float[Array, "D1 D1"]
+    pose: Pose
     # Inverse covariance of (omega, tau): the cloud's turn, and the shift of `point`.
     information: Float[Array, "P P"]
     point: Float[Array, " D"]  # in the cloud's own frame
 
-    def where(self, pose: Float[Array, "D1 D1"]) -> Float[Array, " D"]:
+    def where(self, pose: Pose) -> Float[Array, " D"]:
         """Where a pose puts the point."""
         return geometry.rotation(pose) @ self.point + geometry.translation(pose)
 
-    def error(self, pose: Float[Array, "D1 D1"]) -> Float[Array, " P"]:
+    def error(self, pose: Pose) -> Float[Array, " P"]:
         """(omega, tau) of a pose."""
         turn = geometry.log_rotation(geometry.rotation(pose) @ geometry.rotation(self.pose).T)
         return np.concatenate([turn, self.where(pose) - self.where(self.pose)])
 
     def normal_equations(
-        self, pose: Float[Array, "D1 D1"], centre: Float[Array, " D"]
+        self, pose: Pose, centre: Float[Array, " D"]
     ) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
         """What it adds to the matrix and the gradient of its cloud's twist about a centre."""
         J = geometry.lever(self.where(pose) - centre)
@@ -102,7 +102,7 @@ class Constraints:
         """Whether a motion that all clouds share changes nothing."""
         return not self.fixed and not self.priors
 
-    def penalty(self, poses: Float[Array, "M D1 D1"]) -> float:
+    def penalty(self, poses: Poses) -> float:
         """The logarithm of the priors' density, up to a constant."""
         errors = [(prior.error(poses[prior.cloud]), prior.information) for prior in self.priors]
         return -0.5 * float(sum(e @ L @ e for e, L in errors))
@@ -132,7 +132,7 @@ class System:
     moments: Moments
     precisions: Float[Array, "K D D"]
     centre: Float[Array, " D"]
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     constraints: Constraints = UNCONSTRAINED
     recipe: ModelRecipe = MODEL
     sparse: bool | None = None  # None: whichever is quicker
@@ -160,14 +160,14 @@ class System:
         """Which entries of the twists may differ from zero."""
         return self.constraints.allowed(len(self.poses), len(self.centre))
 
-    def motions(self, stride: float = 1.0) -> Float[Array, "M D1 D1"]:
+    def motions(self, stride: float = 1.0) -> Poses:
         """The motions of all clouds that one Gauss-Newton step asks for, `stride` times as long."""
         return geometry.about(geometry.exp(self.twists(stride=stride)), self.centre)
 
     def twists(
         self, *, score: Float[Array, "M P"] | None = None, stride: float = 1.0
     ) -> Float[Array, "M P"]:
-        """The same as twists about the centre, clipped, less the common motion where that is free.
+        """The step as twists about the centre, clipped, less the common motion where that is free.
 
         `score` takes the place of the gradient.
         """
@@ -355,8 +355,8 @@ class JointStep:
     recipe: ModelRecipe = MODEL
 
     def __call__(
-        self, moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
-    ) -> tuple[Float[Array, "M D1 D1"], Float[Array, "M D1 D1"]]:
+        self, moments: Moments, poses: Poses, mixture: Mixture, stride: float
+    ) -> tuple[Poses, Poses]:
         """New poses, and the motions that lead to them."""
         if stride == 0 or self.firm:
             precisions = np.linalg.inv(mixture.covariances)

@@ -98,7 +98,7 @@ class SparseEquations:
             stop = min(start + size, K)
             W = np.empty((3 * (stop - start), 6 * M))
             joint_kernels.joint_blocks(mass, first, second, arm, precisions, start, stop, own, g, W)
-            joint_sparse_kernels.stored(
+            joint_sparse_kernels.store(
                 W, seen, start, stop, np.array(entries), begin, written, couplings
             )
         own += np.swapaxes(own, 1, 2)  # only the upper triangles were built
@@ -172,7 +172,7 @@ class SparseEquations:
         F = _inverse_roots(B, free)
         gauge = np.sqrt(level / M) * np.swapaxes(F, 1, 2) if gauge_free else np.zeros((M, P, 0))
         V = self.couplings.copy()
-        joint_sparse_kernels.scaled(self.begin, V, F)
+        joint_sparse_kernels.scale(self.begin, V, F)
         return Factored(
             self.begin, self.component, V, self.components, F, np.ascontiguousarray(gauge)
         )
@@ -212,7 +212,7 @@ class Factored:
         # it is symmetric
         inverse = np.ascontiguousarray(_solve(self._model, np.eye(3 * self.components + Q)).T)
         inside = np.zeros((M, P, P))
-        joint_sparse_kernels.gathered(
+        joint_sparse_kernels.gather_blocks(
             self.begin, self.component, self.V, self.gauge, inverse, inside
         )
         F, Ft = self.roots, np.swapaxes(self.roots, 1, 2)
@@ -224,20 +224,20 @@ class Factored:
         return (found + np.swapaxes(found, 1, 2)) / 2
 
     def _product(self, y: Float[Array, "M P"]) -> Float[Array, "M P"]:
-        pulled, pushed = np.zeros(3 * self.components), np.zeros_like(y)
-        joint_sparse_kernels.pull(self.begin, self.component, self.V, y, pulled)
-        joint_sparse_kernels.push(self.begin, self.component, self.V, pulled, pushed)
+        gathered, scattered = np.zeros(3 * self.components), np.zeros_like(y)
+        joint_sparse_kernels.gather(self.begin, self.component, self.V, y, gathered)
+        joint_sparse_kernels.scatter(self.begin, self.component, self.V, gathered, scattered)
         common = np.einsum("jpq,jp->q", self.gauge, y)
-        return y - pushed + self.gauge @ common
+        return y - scattered + self.gauge @ common
 
     def _inverse(self, y: Float[Array, "M P"]) -> Float[Array, "M P"]:
         K, P = 3 * self.components, y.shape[1]
-        model, pushed = np.zeros(K + self.gauge.shape[2]), np.zeros_like(y)
-        joint_sparse_kernels.pull(self.begin, self.component, self.V, y, model[:K])
+        model, scattered = np.zeros(K + self.gauge.shape[2]), np.zeros_like(y)
+        joint_sparse_kernels.gather(self.begin, self.component, self.V, y, model[:K])
         model[K:] = np.einsum("jpq,jp->q", self.gauge, y)
         answer = _solve(self._model, model)
-        joint_sparse_kernels.push(self.begin, self.component, self.V, answer[:K], pushed)
-        return y + pushed + (self.gauge @ answer[K:]).reshape(-1, P)
+        joint_sparse_kernels.scatter(self.begin, self.component, self.V, answer[:K], scattered)
+        return y + scattered + (self.gauge @ answer[K:]).reshape(-1, P)
 
     @cached_property
     def _model(self) -> tuple[Array, Array]:
@@ -255,7 +255,7 @@ class Factored:
         C[:K, :K] = np.triu(C[:K, :K]) + np.triu(C[:K, :K], 1).T
         for q in range(Q):
             column = np.zeros(K)
-            joint_sparse_kernels.pull(
+            joint_sparse_kernels.gather(
                 self.begin,
                 self.component,
                 self.V,

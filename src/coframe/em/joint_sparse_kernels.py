@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loops over the pairs of a cloud and a component that it sees, compiled by Numba, for `coupled`.
+"""Loops over the pairs of a cloud and a component that it sees, compiled by Numba, for `joint_sparse`.
 
 V (3K, PM) has a block (3, P) for each pair. It is stored cloud by cloud: of cloud j, which sees s_j
 components, the P columns as rows of w = 3 s_j numbers, which begin at 3 P begin[j]. `component`
@@ -13,7 +13,7 @@ from coframe.em.joint_kernels import FAST
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def stored(W, seen, start, stop, entries, begin, written, couplings):
+def store(W, seen, start, stop, entries, begin, written, couplings):
     """Put blocks of W where they belong."""
     P = len(entries)
     for k in range(start, stop):
@@ -43,7 +43,7 @@ def squares(begin, V, P):
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def scaled(begin, V, F):
+def scale(begin, V, F):
     """V F, in place."""
     M, P, _ = F.shape
     old = np.empty(P)
@@ -60,7 +60,7 @@ def scaled(begin, V, F):
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def pull(begin, component, V, y, model):
+def gather(begin, component, V, y, model):
     """Add V y (M, P) to the model (3K,)."""
     P = y.shape[1]
     for j in range(len(y)):
@@ -75,7 +75,7 @@ def pull(begin, component, V, y, model):
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def push(begin, component, V, model, y):
+def scatter(begin, component, V, model, y):
     """Add V^T model to y (M, P)."""
     P = y.shape[1]
     for j in range(len(y)):
@@ -122,7 +122,7 @@ def outer(begin, component, first, pairs, clouds, V, P, C):
 
 
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
-def gathered(begin, component, V, gauge, inverse, found):
+def gather_blocks(begin, component, V, gauge, inverse, found):
     """For each cloud, its rows of (V; G) about the inverse: (V; G)_j^T inverse (V; G)_j."""
     M, P, Q = gauge.shape
     K = len(inverse) - Q

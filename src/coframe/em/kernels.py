@@ -153,7 +153,7 @@ def _add_sphere(beta, i, r, X, x, y, z, sums, k):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _add_full(beta, i, r, X, x, y, z, sums, k):
-    """The same with all six second moments."""
+    """Add one component's sums of a block, with all six second moments."""
     s = sx = sy = sz = xx = xy = xz = yy = yz = zz = 0.0
     for b in range(LEAF):
         v = beta[i, b] * r[b]

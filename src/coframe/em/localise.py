@@ -17,7 +17,7 @@ from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import LOCALISE, MODEL, LocaliseRecipe, ModelRecipe
 from coframe.geometry import levers
-from coframe.types import Array
+from coframe.types import Array, Pose
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Pyramid:
 class Localisation:
     """The pose of a cloud, and how well the mixture explains the cloud there."""
 
-    pose: Float[Array, "D1 D1"]
+    pose: Pose
     explained: float  # share of the points that the mixture explains
     steps: int
     # Log-likelihood of the points and of the cloud's own priors, one step before.
@@ -79,7 +79,7 @@ class Localisation:
 def localise(
     target: Pyramid,
     cloud: Cloud,
-    pose: Float[Array, "D1 D1"],
+    pose: Pose,
     steps: int | None = None,
     *,
     each: int | None = None,

@@ -15,7 +15,7 @@ from coframe import geometry
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import LOOP, LoopRecipe
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [guard] Nats per point: a likelihood that falls by less than this has only been rounded.
 ROUNDING = 1e-9
@@ -63,7 +63,7 @@ class Iteration:
     number: int
     log_likelihood: float
     step: float
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     points: float
 
 
@@ -71,7 +71,7 @@ class Iteration:
 class Fit:
     """What the loop found."""
 
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     mixture: Mixture
     moments: Moments  # of every cloud, from an E-step with these poses and this mixture
     log_likelihood: Float[Array, " M"]  # of every cloud, from the same E-step
@@ -86,7 +86,7 @@ class Fit:
 class State:
     """Where the loop stands before an iteration: all that it needs to go on from there."""
 
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     mixture: Mixture
     stride: float  # of the next step
     turns: int = 0  # iterations so far, rejected steps included
@@ -94,7 +94,7 @@ class State:
     best: float = -np.inf  # highest penalised log-likelihood so far
     twist: Float[Array, "M P"] | None = None  # the last step
     # Where the last step came from, while it may still be rejected.
-    before: tuple[Float[Array, "M D1 D1"], Mixture] | None = None
+    before: tuple[Poses, Mixture] | None = None
     history: tuple[Iteration, ...] = ()
     status: Status | None = None  # how the loop ended, once it has
 
@@ -109,7 +109,7 @@ PoseStep = Callable[[Moments, Array, Mixture, float], tuple[Array, Array | None]
 MixtureStep = Callable[[Moments, Array | None, Mixture], Mixture]
 
 
-def no_penalty(poses: Float[Array, "M D1 D1"], mixture: Mixture) -> float:
+def no_penalty(poses: Poses, mixture: Mixture) -> float:
     """The logarithm of priors where there are none."""
     return 0.0
 
@@ -145,16 +145,14 @@ def carry_on(iteration: Iteration) -> bool:
     return False
 
 
-def stay(
-    moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
-) -> tuple[Float[Array, "M D1 D1"], None]:
+def stay(moments: Moments, poses: Poses, mixture: Mixture, stride: float) -> tuple[Poses, None]:
     """A pose step that moves nothing, for burn-in."""
     return poses, None
 
 
 def batch(
     steps: Steps,
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     mixture: Mixture,
     stopping: Stopping,
     *,
@@ -228,9 +226,7 @@ def batch(
     return Fit(now.poses, now.mixture, moments, log_likelihood, now.history, now.status, ones)
 
 
-def relative_twists(
-    old: Float[Array, "M D1 D1"], new: Float[Array, "M D1 D1"], mixture: Mixture
-) -> Float[Array, "M P"]:
+def relative_twists(old: Poses, new: Poses, mixture: Mixture) -> Float[Array, "M P"]:
     """How the clouds turned and shifted about the scene's centre, less their common motion."""
     centre = mixture.centre
     motion = new @ geometry.inverse(old)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from coframe import geometry
 from coframe.em.mixture import Mixture
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,7 +153,7 @@ class Moments:
             )
         return self._shifted(self.about, self.first @ Rt, second, self.about @ Rt + t - self.about)
 
-    def moved_and_pooled(self, poses: Float[Array, "M D1 D1"]) -> "Moments":
+    def moved_and_pooled(self, poses: Poses) -> "Moments":
         """`moved(poses).pooled()` of full moments, without the stack in between."""
         from coframe.em import joint_kernels  # compiled: not for those who only read a result
 

@@ -15,14 +15,14 @@ from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL, ModelRecipe
 from coframe.em.seeding import cloud_priors, round_covariances
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [guard] Points: with less posterior mass a component, or a cloud, stays as it is.
 STARVED = 1e-12
 TINY = np.finfo(float).tiny
 
 
-def virtual_points(moments: Moments, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M K D"]:
+def virtual_points(moments: Moments, poses: Poses) -> Float[Array, "M K D"]:
     """w_jk, the mean of what cloud j has to say of component k, in the cloud's own frame.
 
     Eq. (11).
@@ -31,9 +31,7 @@ def virtual_points(moments: Moments, poses: Float[Array, "M D1 D1"]) -> Float[Ar
     return (seen - geometry.translation(poses)[:, None]) @ geometry.rotation(poses)
 
 
-def poses(
-    moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture
-) -> Float[Array, "M D1 D1"]:
+def poses(moments: Moments, poses: Poses, mixture: Mixture) -> Poses:
     """R_j, t_j that carry the virtual points onto the means, weighted by lambda_jk^2 = A_jk /
     sigma_k. Eqs. (12) to (14).
     """
@@ -87,9 +85,7 @@ class MixtureStep:
     spheres: bool = False  # spheres, with priors common to all clouds
     recipe: ModelRecipe = MODEL
 
-    def __call__(
-        self, moments: Moments, motions: Float[Array, "M D1 D1"] | None, mixture: Mixture
-    ) -> Mixture:
+    def __call__(self, moments: Moments, motions: Poses | None, mixture: Mixture) -> Mixture:
         """Means, covariances and priors of the moments after the motions."""
         pooled = moments.pooled() if motions is None else moments.moved_and_pooled(motions)
         new = means(pooled)

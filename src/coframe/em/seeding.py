@@ -9,11 +9,11 @@ from jaxtyping import Float
 from coframe.em import kernels
 from coframe.em.mixture import Mixture
 from coframe.em.recipe import MODEL, ModelRecipe
-from coframe.types import Array
+from coframe.types import Array, Points
 
 
 def seed(
-    points: Float[Array, "N D"],
+    points: Points,
     clouds: int,
     components: int,
     floor: float,

@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.errors import InputError
 from coframe.evaluate.trajectory_errors import Errors, absolute_errors, relative_errors
-from coframe.types import Array
+from coframe.types import Array, Points, Poses
 
 __all__ = [
     "Agreement",
@@ -48,14 +48,12 @@ GATE = 0.01
 SPACINGS = 3.0
 
 
-def relative(poses: Float[Array, "M D1 D1"], reference: int = 0) -> Float[Array, "M D1 D1"]:
+def relative(poses: Poses, reference: int = 0) -> Poses:
     """The poses in the frame of one of the clouds."""
     return geometry.inverse(poses[reference]) @ poses
 
 
-def rotation_errors(
-    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
-) -> Float[Array, " M"]:
+def rotation_errors(poses: Poses, truth: Poses, reference: int = 0) -> Float[Array, " M"]:
     """The angle between estimated and true rotation of each cloud, relative to the reference cloud.
 
     Parameters
@@ -78,9 +76,7 @@ def rotation_errors(
     return np.degrees(geometry.angle(geometry.rotation(difference)))
 
 
-def translation_errors(
-    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
-) -> Float[Array, " M"]:
+def translation_errors(poses: Poses, truth: Poses, reference: int = 0) -> Float[Array, " M"]:
     """The distance between estimated and true translation of each cloud, relative to the reference
     cloud.
 
@@ -107,9 +103,7 @@ def translation_errors(
     )
 
 
-def frobenius_errors(
-    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
-) -> Float[Array, " M"]:
+def frobenius_errors(poses: Poses, truth: Poses, reference: int = 0) -> Float[Array, " M"]:
     """The paper's rotation error |R_1^T R_j - true R_1^T R_j|_F of each cloud j, in space 2 sqrt(2)
     sin(angle / 2).
 
@@ -135,9 +129,7 @@ def frobenius_errors(
     return np.linalg.norm(difference, axis=(1, 2))
 
 
-def rotation_rmse(
-    poses: Float[Array, "M D1 D1"], truth: Float[Array, "M D1 D1"], reference: int = 0
-) -> float:
+def rotation_rmse(poses: Poses, truth: Poses, reference: int = 0) -> float:
     """The root of the mean squared Frobenius error over all clouds but the reference.
 
     Parameters
@@ -164,12 +156,12 @@ def rotation_rmse(
 class Surface:
     """A cloud for `agreement`: points, unit normals, and a tree over the points."""
 
-    points: Float[Array, "N D"]
-    normals: Float[Array, "N D"]
+    points: Points
+    normals: Points
     tree: cKDTree
 
     @classmethod
-    def of(cls, points: Float[Array, "N D"]) -> "Surface":
+    def of(cls, points: Points) -> "Surface":
         """The normals are those of the planes through the nearest neighbours."""
         tree = cKDTree(points)
         patches = points[tree.query(points, min(NEIGHBOURS, len(points)))[1]]
@@ -192,9 +184,7 @@ class Agreement:
     overlap: float  # share of points that have a point of another cloud within the gate
 
 
-def agreement(
-    surfaces: Sequence[Surface], poses: Float[Array, "M D1 D1"], gate: float
-) -> Agreement:
+def agreement(surfaces: Sequence[Surface], poses: Poses, gate: float) -> Agreement:
     """The median absolute point-to-plane distance over all ordered pairs of clouds, and how much of
     them overlaps.
 

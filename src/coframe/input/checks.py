@@ -19,7 +19,7 @@ from coframe.geometry import extent
 from coframe.input.normalise import Normalisation
 from coframe.input.options import PosePrior
 from coframe.input.source import stray
-from coframe.types import Array
+from coframe.types import Array, Points, Poses
 
 # [limit] Clouds whose extents differ by a larger factor are refused.
 SCALE_RATIO = 1e6
@@ -63,7 +63,7 @@ def as_clouds(
     return checked
 
 
-def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
+def as_cloud(cloud: Any, name: str) -> Points:
     """One cloud, checked."""
     for attribute in ("points", "vertices"):
         if hasattr(cloud, attribute):
@@ -115,7 +115,7 @@ def as_cloud(cloud: Any, name: str) -> Float[Array, "N D"]:
     return points
 
 
-def _triangular_factor(points: Float[Array, "N D"]) -> Float[Array, "S D"]:
+def _triangular_factor(points: Points) -> Float[Array, "S D"]:
     """The triangular factor of the points: the same singular values, at most D rows."""
     return np.asarray(np.linalg.qr(points, mode="r"))
 
@@ -166,9 +166,7 @@ def numbers(name: str, value: Any) -> Float[Array, "..."]:
         ) from None
 
 
-def as_poses(
-    value: Any, count: int, dimension: int, name: str = "poses"
-) -> Float[Array, "M D1 D1"]:
+def as_poses(value: Any, count: int, dimension: int, name: str = "poses") -> Poses:
     """Rigid motions, one per cloud; small errors of rounding are taken out."""
     poses = numbers(name, value)
     expected = (count, dimension + 1, dimension + 1)
@@ -200,7 +198,7 @@ def as_poses(
     )
 
 
-def check_near(poses: Float[Array, "M D1 D1"], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
+def check_near(poses: Poses, names: Sequence[str]) -> Poses:
     """Start poses in internal coordinates, none so far away that its shape is lost to rounding."""
     distance = np.linalg.norm(geometry.translation(poses), axis=1)
     if not distance.max() <= FAR:

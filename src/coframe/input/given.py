@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from coframe.compute.cluster import Client, Remote, check_client, parted, submit_all
-from coframe.compute.places import Local, PerCloud
+from coframe.compute.per_cloud import Local, PerCloud
 from coframe.errors import InputError, optional
 from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_alike
 from coframe.input.normalise import Summary

@@ -14,7 +14,7 @@ from coframe.em.moments import Moments
 from coframe.geometry import extent
 from coframe.input.quantiles import order_statistics
 from coframe.input.source import InMemory, Source
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ class Normalisation:
 
     @classmethod
     def of(cls, clouds: Sequence[Float[Array, "_ D"]]) -> "Normalisation":
-        """Medians as centres (stray points do not pull them) and the largest extent as the unit."""
+        """Medians as centres (stray points do not move them) and the largest extent as the unit."""
         return cls.about([Summary.of(InMemory(cloud)) for cloud in clouds])
 
     @classmethod
     def about(cls, summaries: Sequence[Summary]) -> "Normalisation":
-        """The same, from what is known of the clouds."""
+        """From the summaries of the clouds: medians as centres, the largest extent as the unit."""
         return cls(
             np.array([each.median for each in summaries]), max(each.extent for each in summaries)
         )
 
-    def middle(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, " D"]:
+    def middle(self, poses: Poses) -> Float[Array, " D"]:
         """Where the clouds' centres lie on average under user poses: a good origin for the internal
         common frame.
         """
@@ -118,9 +118,7 @@ class Normalisation:
         """The frames of the clouds, one by one."""
         return [self.only(j) for j in range(len(self.centres))]
 
-    def enter_poses(
-        self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]
-    ) -> Float[Array, "M D1 D1"]:
+    def enter_poses(self, poses: Poses, origin: Float[Array, " D"]) -> Poses:
         """User poses as internal ones; `origin` is the user's point that becomes the internal
         common origin.
         """
@@ -128,9 +126,7 @@ class Normalisation:
         t = (R @ self.centres[..., None])[..., 0] + geometry.translation(poses) - origin
         return geometry.pose(R, t / self.scale)
 
-    def leave_poses(
-        self, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]
-    ) -> Float[Array, "M D1 D1"]:
+    def leave_poses(self, poses: Poses, origin: Float[Array, " D"]) -> Poses:
         """Internal poses as user ones: the inverse of `enter_poses`."""
         # many small turns have left it; survey coordinates magnify that
         R = geometry.nearest_rotation(geometry.rotation(poses))

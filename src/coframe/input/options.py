@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Pose
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
@@ -109,7 +109,7 @@ class PosePrior:
     """
 
     cloud: int
-    pose: Float[Array, "D1 D1"]
+    pose: Pose
     covariance: Float[Array, "P P"]
     about: Float[Array, " D"] | None = None
 

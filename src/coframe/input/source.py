@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe.compute.checkpoint import digest
-from coframe.types import Array
+from coframe.types import Array, Points
 
 # [size] Points of a block: a whole number of the kernels' blocks.
 ROWS = 1 << 18
@@ -28,7 +28,7 @@ Rows = slice | Int[Array, " n"]
 class InMemory:
     """A cloud in memory, or a block of one."""
 
-    points: Float[Array, "N D"]  # v, as given
+    points: Points  # v, as given
     weights: Float[Array, " N"] | None = None  # None: all points count alike
     # whatever else belongs to the points
     columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)
@@ -129,9 +129,7 @@ class OnDisk:
 Source = InMemory | OnDisk
 
 
-def stray(
-    points: Float[Array, "N D"], median: Float[Array, " D"], reach: float
-) -> Bool[Array, " N"]:
+def stray(points: Points, median: Float[Array, " D"], reach: float) -> Bool[Array, " N"]:
     """Which points lie so far from the median of their cloud that their squares would drown the
     others'.
     """

@@ -15,13 +15,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from jaxtyping import Float
-
 from coframe.errors import InputError, one_line
 from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
 from coframe.io.scan import Scan, in_space
-from coframe.types import Array
+from coframe.types import Points, Pose
 
 TEXT = (".txt", ".csv", ".asc")
 ARRAYS = (".npy", ".npz", ".bin")
@@ -57,7 +55,7 @@ BAD_FILE = (
 BAD_ARCHIVE = (struct.error, zipfile.BadZipFile, zlib.error)
 
 
-def read(path: str | os.PathLike[str]) -> Float[Array, "N D"]:
+def read(path: str | os.PathLike[str]) -> Points:
     """Read the coordinates of a cloud; of a file with several scans, those of the first.
 
     Parameters
@@ -207,7 +205,7 @@ def write(path: str | os.PathLike[str], scan: Scan) -> None:
 def move(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    poses: Sequence[Float[Array, "D1 D1"]],
+    poses: Sequence[Pose],
 ) -> None:
     """Copy a cloud file in its own format, moved into the common frame.
 

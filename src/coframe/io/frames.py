@@ -20,7 +20,7 @@ from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.io import clouds as cloud_files
 from coframe.io import depth, images
 from coframe.io.depth import Intrinsics
-from coframe.types import Array
+from coframe.types import Array, Points
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Frame:
     """What the sensor saw at one time, in its own frame."""
 
     time: float  # [s]
-    points: Float[Array, "N D"]
+    points: Points
     weights: Float[Array, " N"]  # how much a point counts: 1 for a point at 1 m
     name: str
 

@@ -17,7 +17,7 @@ from coframe import geometry
 from coframe.io.files import atomic, foreign
 from coframe.io.scan import NORMALS, Scan, of_columns, points_in_space
 from coframe.io.table import table
-from coframe.types import Array
+from coframe.types import Array, Points
 
 # [size] Vertices per block.
 ROWS = 1_000_000
@@ -40,7 +40,7 @@ TYPES |= {"float32": "f4", "float64": "f8", "int64": "i8", "uint64": "u8"}
 WRITTEN = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")
 
 
-def write(path: str | os.PathLike[str], points: Float[Array, "N D"], **columns: Array) -> None:
+def write(path: str | os.PathLike[str], points: Points, **columns: Array) -> None:
     """Binary PLY with double coordinates (survey coordinates need them) and one more property per
     column (N,).
     """

@@ -24,7 +24,7 @@ from coframe.io import e57
 from coframe.io.files import atomic, file_names
 from coframe.io.scan import Scan, in_space
 from coframe.io.table import table
-from coframe.types import Array
+from coframe.types import Array, Pose, Poses
 
 # [format] Written into poses.json.
 FORMAT = "coframe-poses/1"
@@ -44,13 +44,13 @@ FORMATS = {
 LARGEST = 1 << 30
 # [limit] Difference of a quaternion's length from 1, at most.
 UNIT_TOLERANCE = 1e-2
-Poses = dict[str, Float[Array, "D1 D1"]]
+NamedPoses = dict[str, Pose]
 
 
 def write(
     path: str | os.PathLike[str],
     names: Sequence[str],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     details: Sequence[Mapping[str, Any]] | None = None,
     **header: Any,
@@ -87,7 +87,7 @@ def export(
     path: str | os.PathLike[str],
     form: str,
     names: Sequence[str],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     *,
     files: Sequence[str] | None = None,
 ) -> Path:
@@ -136,7 +136,7 @@ def export(
     return path
 
 
-def read(path: str | os.PathLike[str]) -> Poses:
+def read(path: str | os.PathLike[str]) -> NamedPoses:
     """Read poses from a file in any of the formats, or from a folder of 4 x 4 matrices.
 
     The content decides which format it is. Formats without names (KITTI, a list of matrices) number
@@ -184,7 +184,7 @@ def read(path: str | os.PathLike[str]) -> Poses:
         ) from None
 
 
-def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Float[Array, "M D1 D1"]:
+def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Poses:
     """Read the poses of these clouds, in their order.
 
     A cloud's pose is the one of its name, or of the same file name with another folder or suffix. A
@@ -250,7 +250,7 @@ def _short(name: str) -> str:
     )
 
 
-def _checked(pose: Array) -> Float[Array, "D1 D1"]:
+def _checked(pose: Array) -> Pose:
     pose = np.asarray(pose, float)
     if pose.shape not in ((3, 3), (4, 4)) or not np.isfinite(pose).all():
         raise ValueError("a pose is not a finite 4 x 4 matrix")
@@ -259,7 +259,7 @@ def _checked(pose: Array) -> Float[Array, "D1 D1"]:
     return pose
 
 
-def _read_file(path: Path) -> Poses:
+def _read_file(path: Path) -> NamedPoses:
     if path.stat().st_size > LARGEST:
         raise ValueError(f"it is {path.stat().st_size} bytes long")
     content = path.read_bytes()
@@ -278,7 +278,7 @@ def _read_file(path: Path) -> Poses:
     return _of_table(text, path.stem)
 
 
-def _of_json(content: Any) -> Poses:
+def _of_json(content: Any) -> NamedPoses:
     if content.get("class_name") == "PoseGraph":
         nodes = content["nodes"] or []
         return {
@@ -290,7 +290,7 @@ def _of_json(content: Any) -> Poses:
     return {str(cloud["name"]): np.array(cloud["pose"], float) for cloud in content["clouds"]}
 
 
-def _of_mlp(text: str) -> Poses:
+def _of_mlp(text: str) -> NamedPoses:
     if "<!ENTITY" in text:
         raise ValueError("it defines entities")
     poses = {}
@@ -302,7 +302,7 @@ def _of_mlp(text: str) -> Poses:
     return poses
 
 
-def _of_aln(text: str) -> Poses:
+def _of_aln(text: str) -> NamedPoses:
     lines = [
         line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")
     ]
@@ -313,7 +313,7 @@ def _of_aln(text: str) -> Poses:
     return poses
 
 
-def _of_conf(text: str) -> Poses:
+def _of_conf(text: str) -> NamedPoses:
     """Stanford's quaternions turn the frame, not the points."""
     rows = [line.split() for line in text.split("\n") if line.startswith("bmesh")]
     return {
@@ -339,7 +339,7 @@ def _of_quaternion(translation: Array, quaternion: Sequence[str] | Array) -> Flo
     return geometry.pose(Rotation.from_quat(q).as_matrix(), np.asarray(translation, float))
 
 
-def _of_table(text: str, stem: str) -> Poses:
+def _of_table(text: str, stem: str) -> NamedPoses:
     """Rows of 8 numbers are TUM's, of 12 KITTI's, of 16 whole matrices; of 4 (or 3), matrices one
     below the other.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from coframe import geometry
-from coframe.types import Array
+from coframe.types import Array, Points, Pose
 
 # [format] The names that programs give to columns, in lower case; the first is the one we write.
 COORDINATES = (
@@ -51,7 +51,7 @@ class Scan:
     name : str
     """
 
-    points: Float[Array, "N D"]
+    points: Points
     colours: UInt8[Array, "N 3"] | None = None
     normals: Float[Array, "N 3"] | None = None
     intensity: Shaped[Array, " N"] | None = None
@@ -78,7 +78,7 @@ class Scan:
         missing = np.isnan(self.points).all(1)
         return self[~missing] if missing.any() else self
 
-    def moved(self, pose: Float[Array, "D1 D1"]) -> "Scan":
+    def moved(self, pose: Pose) -> "Scan":
         """The scan in another frame: points, normals and its pose."""
         R = geometry.rotation(pose)
         turns = self.normals is not None and R.shape == (3, 3)
@@ -117,7 +117,7 @@ class Scan:
         }
 
 
-def in_space(pose: Float[Array, "D1 D1"]) -> Float[Array, "4 4"]:
+def in_space(pose: Pose) -> Float[Array, "4 4"]:
     """A pose of the plane as one of space, which leaves z alone; one of space as it is."""
     D = len(pose) - 1
     T = np.eye(4)
@@ -125,7 +125,7 @@ def in_space(pose: Float[Array, "D1 D1"]) -> Float[Array, "4 4"]:
     return T
 
 
-def points_in_space(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
+def points_in_space(points: Points) -> Float[Array, "N 3"]:
     """Points of the plane as points of space with z = 0; points of space as a copy."""
     padded = np.zeros((len(points), 3))
     padded[:, : points.shape[1]] = points

@@ -23,7 +23,7 @@ from coframe.paper import initial
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [guard] Share of the squared extent: with epsilon = 0, a component on a single point would be
 # singular.
@@ -36,7 +36,7 @@ def batch(
     means: Float[Array, "K D"],
     *,
     variances: Float[Array, " K"] | float | None = None,
-    poses: Float[Array, "M D1 D1"] | None = None,
+    poses: Poses | None = None,
     gamma: float | None = None,
     epsilon: float = 1e-6,
     iterations: int = 100,
@@ -134,9 +134,7 @@ def batch(
         return assemble(given, [Solution(fit, frames, origin, range(len(points)))])
 
 
-def move(
-    moments: Moments, poses: Float[Array, "M D1 D1"], mixture: Mixture, stride: float
-) -> tuple[Float[Array, "M D1 D1"], Float[Array, "M D1 D1"]]:
+def move(moments: Moments, poses: Poses, mixture: Mixture, stride: float) -> tuple[Poses, Poses]:
     """M-rigid-step: each cloud by itself. The paper has exact steps only, whatever the stride."""
     new = mstep.poses(moments, poses, mixture)
     return new, new @ geometry.inverse(poses)
@@ -151,9 +149,7 @@ class UpdateSpheres:
     update_priors: bool
     update_variances: bool = True
 
-    def __call__(
-        self, moments: Moments, motions: Float[Array, "M D1 D1"] | None, mixture: Mixture
-    ) -> Mixture:
+    def __call__(self, moments: Moments, motions: Poses | None, mixture: Mixture) -> Mixture:
         """The mixture of the moments after the motions."""
         moved = moments if motions is None else moments.moved(motions)
         means, variances, weights = mstep.means(moved), mixture.variances, mixture.weights

@@ -25,14 +25,14 @@ from coframe.paper.batch import SMALLEST_VARIANCE, UpdateSpheres, batch, move
 from coframe.result.labels import outlier_probability
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 
 @quiet_blas()
 def integrate(
     result: Registration,
     cloud: Any,
-    pose: Float[Array, "D1 D1"] | None = None,
+    pose: Pose | None = None,
     *,
     gamma: float | None = None,
     epsilon: float = 1e-6,
@@ -148,14 +148,14 @@ def incremental(
     rng: np.random.Generator,
     *,
     variances: Float[Array, " K"] | float | None = None,
-    poses: Float[Array, "M D1 D1"] | None = None,
+    poses: Poses | None = None,
     gamma: float | None = None,
     epsilon: float = 1e-6,
     first_iterations: int = 50,
     integrations: int = 1,
     refinements: int = 30,
     rejected: int | None = None,
-    held: float = 0.0,
+    fixed_share: float = 0.0,
     update_priors: bool = False,
     threads: int | None = None,
 ) -> Registration:
@@ -181,7 +181,7 @@ def incremental(
         Iterations of `batch` after each cloud; with 0 no old pose changes any more.
     rejected : int, optional
         Components that start anew on each new cloud; default: K / M.
-    held : float
+    fixed_share : float
         In this share of the iterations of each `batch` all variances are those of the start, the
         fixed and reasonable value that the paper recommends for sets that are roughly aligned; with
         0, each refinement goes on with the variances it finds.
@@ -204,10 +204,14 @@ def incremental(
         if poses is None
         else np.asarray(poses, float)
     )
-    if not 0 <= held <= 1:
-        raise InputError(f"held: expected a share of the iterations, 0 to 1, found {held}")
-    if held and variances is None:
-        raise InputError("variances: expected those of the start, which are to be held, found none")
+    if not 0 <= fixed_share <= 1:
+        raise InputError(
+            f"fixed_share: expected a share of the iterations, 0 to 1, found {fixed_share}"
+        )
+    if fixed_share and variances is None:
+        raise InputError(
+            "variances: expected those of the start, to be kept fixed, found none; pass variances="
+        )
     given: dict[str, Any] = {
         "gamma": gamma,
         "epsilon": epsilon,
@@ -218,7 +222,7 @@ def incremental(
     def registered(
         count: int, means: Array, variances: Any, poses: Array, iterations: int
     ) -> Registration:
-        fixed = round(held * iterations)
+        fixed = round(fixed_share * iterations)
         known: dict[str, Any] = {
             "variances": variances,
             "poses": poses,
@@ -244,7 +248,7 @@ def incremental(
             result = registered(
                 m + 1,
                 model.means,
-                variances if held else model.variances,
+                variances if fixed_share else model.variances,
                 result.poses,
                 refinements,
             )
@@ -254,7 +258,7 @@ def incremental(
 def _reject(
     mixture: Mixture,
     stack: Moments,
-    points: Float[Array, "N D"],
+    points: Points,
     count: int,
     floor: float,
     rng: np.random.Generator,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.errors import InputError
-from coframe.types import Array
+from coframe.types import Array, Points, Poses
 
 
 def component_count(clouds: Sequence[Float[Array, "_ D"]], share: float = 0.6) -> int:
@@ -48,7 +48,7 @@ def means_on_sphere(
 
 def means_on_points(
     clouds: Sequence[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     count: int,
     rng: np.random.Generator,
 ) -> Float[Array, "K D"]:
@@ -77,9 +77,7 @@ def means_on_points(
     return points[np.sort(rng.choice(len(points), count, replace=False))]
 
 
-def poses_by_centroid(
-    clouds: Sequence[Float[Array, "_ D"]], target: Float[Array, " D"]
-) -> Float[Array, "M D1 D1"]:
+def poses_by_centroid(clouds: Sequence[Float[Array, "_ D"]], target: Float[Array, " D"]) -> Poses:
     """Identity rotations and t_j = target - mean of cloud j; the target: the mean of the means."""
     centres = np.array([cloud.mean(0) for cloud in clouds])
     return geometry.pose(np.tile(np.eye(len(target)), (len(clouds), 1, 1)), target - centres)
@@ -87,7 +85,7 @@ def poses_by_centroid(
 
 def variance_of_box(
     clouds: Sequence[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     means: Float[Array, "K D"],
 ) -> float:
     """The squared diagonal of the box around moved clouds and means: the authors' default."""
@@ -97,7 +95,7 @@ def variance_of_box(
 
 def variance_of_distances(
     clouds: Sequence[Float[Array, "_ D"]],
-    poses: Float[Array, "M D1 D1"],
+    poses: Poses,
     means: Float[Array, "K D"],
     rng: np.random.Generator,
     pairs: int = 1_000_000,
@@ -117,9 +115,7 @@ def variance_of_distances(
     return float(np.median((d**2).sum(-1)))
 
 
-def _moved(
-    clouds: Sequence[Float[Array, "_ D"]], poses: Float[Array, "M D1 D1"]
-) -> Float[Array, "N D"]:
+def _moved(clouds: Sequence[Float[Array, "_ D"]], poses: Poses) -> Points:
     return np.concatenate(
         [geometry.transform(pose, cloud) for pose, cloud in zip(poses, clouds, strict=True)]
     )

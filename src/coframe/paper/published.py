@@ -7,7 +7,6 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from coframe.em import loop
 from coframe.em.loop import Iteration
@@ -15,7 +14,7 @@ from coframe.input.given import open_clouds
 from coframe.paper import initial
 from coframe.paper.batch import batch
 from coframe.result.registration import Registration
-from coframe.types import Array
+from coframe.types import Poses
 
 # [paper] EM iterations of a run.
 ITERATIONS = 100
@@ -25,7 +24,7 @@ MAX_COMPONENTS = 1000
 
 def batch_with_defaults(
     clouds: Iterable[Any] | str | PathLike[str],
-    poses: Float[Array, "M D1 D1"] | None = None,
+    poses: Poses | None = None,
     components: int | None = None,
     *,
     seed: int = 0,

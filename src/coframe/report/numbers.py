@@ -12,7 +12,7 @@ from coframe.align.recipe import ALIGN
 from coframe.em.loop import Status
 from coframe.geometry import extent
 from coframe.result.registration import Registration
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 MANY_OUTLIERS = 0.3  # [limit] [share of all points] beyond which the report warns
 NOTHING = 1e-3  # [guard] [points] a component with less of a cloud is not seen by it
@@ -68,9 +68,7 @@ def _largest(blocks: Float[Array, "M n n"]) -> Float[Array, " M"]:
     return values
 
 
-def same_gauge(
-    poses: Float[Array, "M D1 D1"], result: Registration, corners: Float[Array, "M C D"]
-) -> Float[Array, "M D1 D1"]:
+def same_gauge(poses: Poses, result: Registration, corners: Float[Array, "M C D"]) -> Poses:
     """The poses after the common motion (the gauge) that brings them closest to the final ones.
 
     `corners` are some points of each cloud, in its own frame.
@@ -83,7 +81,7 @@ def same_gauge(
 
 
 def travelled(
-    start: Float[Array, "M D1 D1"], result: Registration, centres: Float[Array, "M D"]
+    start: Poses, result: Registration, centres: Float[Array, "M D"]
 ) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
     """The turn [deg] of each cloud and the movement [unit] of its centre from its start pose."""
     turn = np.degrees(geometry.angle(geometry.rotation(result.poses @ geometry.inverse(start))))

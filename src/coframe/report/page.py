@@ -25,7 +25,7 @@ from coframe.report.run import Run
 from coframe.result.colours import palette
 from coframe.result.merged import COLOURS, GREY
 from coframe.result.registration import UNRELIABLE, Registration
-from coframe.types import Array
+from coframe.types import Array, Pose
 
 NUMBERS = 16  # [size] [clouds] up to which figures of pairs are written into cells
 CELLS = 40  # [size] [clouds] up to which figures of pairs are a table, not a picture
@@ -384,7 +384,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
     )
 
 
-def _matrix(pose: Float[Array, "D1 D1"]) -> str:
+def _matrix(pose: Pose) -> str:
     """All significant digits of a double."""
     return "\n".join(" ".join(f"{value: .15g}" for value in row) for row in pose)
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from coframe.errors import InputError
 from coframe.io.files import atomic
-from coframe.types import Array
+from coframe.types import Poses
 
 FORMAT = "coframe-run/1"
 FILE = "run.json"
@@ -38,7 +37,7 @@ class Run:
     options: Mapping[str, Any] = field(default_factory=dict)  # the seed among them
     versions: Mapping[str, str] = field(default_factory=versions)
     seconds: float | None = None  # wall clock, reading and writing included
-    start: Float[Array, "M D1 D1"] | None = None  # poses before the first iteration
+    start: Poses | None = None  # poses before the first iteration
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write run.json, from which the report can be written again."""

@@ -17,7 +17,7 @@ from coframe.em import mstep
 from coframe.report import numbers
 from coframe.report.markup import clean
 from coframe.result.registration import Registration
-from coframe.types import Array
+from coframe.types import Array, Points, Poses
 
 POINTS = 200_000  # [size] points of all clouds that are shown
 POSES = 40_000  # [size] poses of all clouds in all frames
@@ -35,7 +35,7 @@ class Scene:
 
     header: dict[str, object]
     arrays: dict[str, Array]
-    start: Float[Array, "M D1 D1"]  # frame 0, in the gauge of the result
+    start: Poses  # frame 0, in the gauge of the result
     shown: int  # points
 
 
@@ -51,7 +51,7 @@ def shares(sizes: Sequence[int], budget: int) -> list[int]:
 def of(
     result: Registration,
     *,
-    start: Float[Array, "M D1 D1"] | None,
+    start: Poses | None,
     colours: Sequence[UInt8[Array, "_ 3"]] | None,
     rng: np.random.Generator,
     points: int = POINTS,
@@ -113,7 +113,7 @@ def of(
 
 
 def box(
-    points: Float[Array, "N D"],
+    points: Points,
 ) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
     """The middle of the box around nearly all points, and its corners relative to the middle."""
     low, high = np.percentile(points, [0.2, 99.8], axis=0)
@@ -123,10 +123,10 @@ def box(
 
 def _frames(
     result: Registration,
-    start: Float[Array, "M D1 D1"] | None,
+    start: Poses | None,
     corners: Float[Array, "M C D"],
     limit: int,
-) -> tuple[list[Float[Array, "M D1 D1"]], list[str]]:
+) -> tuple[list[Poses], list[str]]:
     """Poses from the start to the result in one gauge, at most `limit` in all, and their labels.
 
     Clouds that were added later (`extend`) keep their final pose in all frames.
@@ -143,7 +143,7 @@ def _frames(
 
 
 def _relative(
-    poses: Float[Array, "M D1 D1"], centres: Float[Array, "M D"], origin: Float[Array, " D"]
+    poses: Poses, centres: Float[Array, "M D"], origin: Float[Array, " D"]
 ) -> Float[Array, "M 3 4"]:
     """Motions [R | t] from points about their cloud's centre to points about the scene's origin."""
     R = geometry.rotation(poses)
@@ -155,9 +155,7 @@ def _relative(
     return out
 
 
-def _model(
-    result: Registration, poses: Float[Array, "M D1 D1"], origin: Float[Array, " D"]
-) -> Float[Array, "K 9"]:
+def _model(result: Registration, poses: Poses, origin: Float[Array, " D"]) -> Float[Array, "K 9"]:
     """The components under other poses of the clouds, as `roots` returns them.
 
     Points keep the component of the result, so components are wide where clouds are apart.
@@ -184,12 +182,12 @@ def roots(means: Float[Array, "K D"], covariances: Float[Array, "K D D"]) -> Flo
     return np.concatenate([_three(means), root[:, rows, columns]], 1)
 
 
-def _three(points: Float[Array, "N D"]) -> Float[Array, "N 3"]:
+def _three(points: Points) -> Float[Array, "N 3"]:
     """Points of the plane in space."""
     return np.pad(points, [(0, 0), (0, 3 - points.shape[1])])
 
 
-def spacing(points: Float[Array, "N D"], rng: np.random.Generator) -> float:
+def spacing(points: Points, rng: np.random.Generator) -> float:
     """Typical distance between neighbours among the points."""
     some = points[rng.permutation(len(points))[:SPACING_SAMPLE]]
     distance = cKDTree(points).query(some, min(5, len(points)))[0][:, -1]

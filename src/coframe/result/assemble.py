@@ -25,7 +25,7 @@ from coframe.result import labels, merged
 from coframe.result.groups import side_by_side
 from coframe.result.labels import CloudView, PointLabels
 from coframe.result.registration import Registration
-from coframe.types import Array
+from coframe.types import Array, Pose, Poses
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Solution:
     constraints: Constraints = UNCONSTRAINED
 
     @property
-    def poses(self) -> Float[Array, "M D1 D1"]:
+    def poses(self) -> Poses:
         """In the user's coordinates."""
         return self.frames.leave_poses(self.fit.poses, self.origin)
 
@@ -153,11 +153,11 @@ def _with_points(
     )
 
 
-def _spans(given: Given, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 2"]:
+def _spans(given: Given, poses: Poses) -> Float[Array, "M 2"]:
     """The least and the largest x of each cloud under given poses."""
     return np.array(given.clouds.map(_span, list(poses)))
 
 
-def _span(cloud: Source, pose: Float[Array, "D1 D1"]) -> tuple[float, float]:
+def _span(cloud: Source, pose: Pose) -> tuple[float, float]:
     x = [geometry.transform(pose, block.points)[:, 0] for block in cloud.blocks()]
     return float(min(part.min() for part in x)), float(max(part.max() for part in x))

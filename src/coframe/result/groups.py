@@ -13,7 +13,7 @@ from coframe.em.loop import Iteration, Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.result.registration import Registration
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 
 def side_by_side(
@@ -21,7 +21,7 @@ def side_by_side(
     groups: Sequence[Sequence[int]],
     names: Sequence[str],
     counts: Sequence[int],
-    span: Callable[[Float[Array, "M D1 D1"]], Float[Array, "M 2"]],
+    span: Callable[[Poses], Float[Array, "M 2"]],
 ) -> Registration:
     """Registrations of groups that have nothing in common as one, their frames beside each other
     along x so that none overlap.
@@ -89,9 +89,7 @@ def side_by_side(
     )
 
 
-def _padded(
-    part: Registration, group: Sequence[int], poses: Float[Array, "M D1 D1"]
-) -> tuple[Iteration, ...]:
+def _padded(part: Registration, group: Sequence[int], poses: Poses) -> tuple[Iteration, ...]:
     """The history of one group beside the others, whose clouds stay where they ended."""
     steps = []
     shift = geometry.translation(poses)[group[0]] - geometry.translation(part.poses)[0]

@@ -13,7 +13,7 @@ from coframe.input.normalise import Normalisation
 from coframe.input.source import InMemory, Source
 from coframe.result import merged
 from coframe.result.merged import Target
-from coframe.types import Array
+from coframe.types import Array, Points, Pose
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class CloudView:
     """One cloud as a fit sees it, in internal coordinates."""
 
     frame: Normalisation
-    pose: Float[Array, "D1 D1"]
+    pose: Pose
     priors: Float[Array, "1 K"] | None  # its own, p_jk
     first: int = 0  # what its first component is called in the result
 
@@ -60,7 +60,7 @@ class PointLabels:
 class Some(PointLabels):
     """What is known of some points of one cloud, and which these are."""
 
-    points: Float[Array, "N D"]
+    points: Points
     columns: Mapping[str, Shaped[Array, " N"]]
 
 

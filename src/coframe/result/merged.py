@@ -22,7 +22,7 @@ from coframe.input.given import Given
 from coframe.input.source import InMemory
 from coframe.io import ply
 from coframe.io.files import atomic
-from coframe.types import Array
+from coframe.types import Array, Pose, Poses
 
 NAME = "merged.ply"
 COLOURS, NORMALS = ("red", "green", "blue"), ("nx", "ny", "nz")
@@ -64,7 +64,7 @@ def row_of(columns: Sequence[Mapping[str, np.dtype]], dimension: int) -> np.dtyp
 def rows(
     block: InMemory,
     cloud: int,
-    pose: Float[Array, "D1 D1"],
+    pose: Pose,
     outlier_probability: Float[Array, " N"],
     labels: Int[Array, " N"],
     row: np.dtype,
@@ -131,7 +131,7 @@ class Target:
     path: Path
     row: np.dtype  # see `row_of`
     cloud: int  # its number
-    pose: Float[Array, "D1 D1"]  # in user coordinates
+    pose: Pose  # in user coordinates
     # in bytes, where its rows begin in a file that others write to as well; None: its own file
     offset: int | None = None
 
@@ -149,9 +149,7 @@ class Target:
 
 
 @contextmanager
-def targets(
-    given: Given, folder: Path | None, poses: Float[Array, "M D1 D1"]
-) -> Iterator[Sequence[Target | None]]:
+def targets(given: Given, folder: Path | None, poses: Poses) -> Iterator[Sequence[Target | None]]:
     """Where the points of each cloud are to be written, under their poses."""
     row = row_of([summary.columns for summary in given.summaries], given.dimension)
     if folder is None:

@@ -21,7 +21,7 @@ from coframe.errors import InputError
 from coframe.result import folder as folders
 from coframe.result import plot
 from coframe.start.doubt import Doubt
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 # [paper] T_sigma: spheres with more than this multiple of the median variance contain outliers.
 UNRELIABLE = 2.0
@@ -76,7 +76,7 @@ class Registration:
 
     clouds: tuple[Float[Array, "_ D"], ...]
     names: tuple[str, ...]
-    poses: Float[Array, "M D1 D1"]
+    poses: Poses
     mixture: Mixture
     moments: Moments
     outlier_probability: tuple[Float[Array, " _"], ...]

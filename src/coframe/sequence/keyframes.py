@@ -17,7 +17,7 @@ from coframe.em.joint import Constraints, JointStep
 from coframe.em.mixture import Mixture
 from coframe.em.mstep import MixtureStep
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +26,11 @@ class Keyframe:
 
     index: int  # of its frame
     cloud: Cloud
-    pose: Float[Array, "D1 D1"]
+    pose: Pose
     segment: int = 0  # of the sequence; poses of different segments have no common frame
 
     @property
-    def points(self) -> Float[Array, "N D"]:
+    def points(self) -> Points:
         """In the frame of its segment."""
         return geometry.transform(self.pose, self.cloud.points)
 
@@ -41,8 +41,8 @@ def members(keyframes: Sequence[Keyframe], segment: int) -> Int[Array, " n"]:
 
 
 def viewpoint_distance(
-    poses: Float[Array, "M D1 D1"],
-    pose: Float[Array, "D1 D1"],
+    poses: Poses,
+    pose: Pose,
     unit: float,
     recipe: SequenceRecipe = SEQUENCE,
 ) -> Float[Array, " M"]:
@@ -60,7 +60,7 @@ def viewpoint_distance(
 def window(
     keyframes: Sequence[Keyframe],
     among: Int[Array, " n"],
-    pose: Float[Array, "D1 D1"],
+    pose: Pose,
     count: int,
     unit: float,
     recipe: SequenceRecipe = SEQUENCE,

@@ -7,6 +7,8 @@ what, and what it changed], [0.1, unknown].
 
 from dataclasses import dataclass
 
+from coframe.align.recipe import ALIGN
+
 
 @dataclass(frozen=True)
 class SequenceRecipe:
@@ -50,12 +52,11 @@ class SequenceRecipe:
 
     # --- Key frames (see `keyframes`) ---
 
-    # [squared unit] Variance added to every component. [derived: the same number as
-    # `min_variance` of align/recipe.py]
-    min_variance: float = 1e-7
-    # [share of a point's posterior mass] that the kernels may skip. [derived: the same number as
-    # `tolerance` of align/recipe.py]
-    tolerance: float = 1e-6
+    # [squared unit] Variance added to every component. [derived: as in align/recipe.py]
+    min_variance: float = ALIGN.min_variance
+    # [share of a point's posterior mass] that the kernels may skip. [derived: as in
+    # align/recipe.py]
+    tolerance: float = ALIGN.kernel_tolerance
     # [unit] Distance before the sensor of the point that stands for what it looks at.
     # [0.1, unknown]
     look_ahead: float = 0.6

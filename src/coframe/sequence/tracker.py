@@ -26,7 +26,7 @@ from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.sequence.relocalise import Relocaliser, Submap
 from coframe.sequence.sampling import sample_by_surface
 from coframe.threads import quiet_blas
-from coframe.types import Array
+from coframe.types import Array, Pose
 
 # [limit] Coordinates, and inverse extents: beyond, there is no unit of length.
 LARGEST = 1e30
@@ -72,7 +72,7 @@ class Progress:
 
     index: int
     time: float
-    pose: Float[Array, "D1 D1"]
+    pose: Pose
     explained: float
     lost: bool
     keyframes: int

@@ -3,9 +3,7 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-
-from coframe.types import Array
+from coframe.types import Pose
 
 
 @dataclass(frozen=True)
@@ -24,4 +22,4 @@ class Doubt:
 
     cloud: int
     reason: str
-    alternatives: tuple[Float[Array, "D1 D1"], ...] = ()
+    alternatives: tuple[Pose, ...] = ()

@@ -15,12 +15,12 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
 
-from coframe.compute.places import PerCloud
+from coframe.compute.per_cloud import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
 from coframe.input.source import InMemory, Source
 from coframe.start.recipe import START, StartRecipe
-from coframe.types import Array
+from coframe.types import Array, Points
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _cells(cloud: Source, summary: Summary, side: float) -> Int[Array, " n"]:
     return found
 
 
-def _cell(points: Float[Array, "N D"], summary: Summary, side: float) -> Int[Array, " N"]:
+def _cell(points: Points, summary: Summary, side: float) -> Int[Array, " N"]:
     """The number of the cell of each point."""
     low, high = (
         np.floor((corner - summary.median) / side).astype(np.int64)

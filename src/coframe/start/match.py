@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.compute.checkpoint import Checkpoint, digest
-from coframe.compute.places import Pair, PerCloud
+from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.errors import InputError
 from coframe.start import verify
 from coframe.start.features import ThinScan
@@ -185,7 +185,7 @@ def match_pairs(
         known,
         [find] * len(pairs),
         [recipe] * len(pairs),
-        heard=report,
+        on_result=report,
     )
     crashed = [pair for pair, (edge, _) in zip(pairs, found, strict=True) if edge is None]
     return [edge for edge, _ in found if edge is not None], crashed

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.compute.checkpoint import Checkpoint
-from coframe.compute.places import Pair, PerCloud
+from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.source import Source
 from coframe.start import features, graph, match, planar, verify
@@ -24,7 +24,7 @@ from coframe.start.graph import Graph, Groups
 from coframe.start.match import Edge
 from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Motion
-from coframe.types import Array
+from coframe.types import Array, Pose, Poses
 
 # [guard] Poses are rounded to multiples of this, in radians and spacings, so that the rounding of
 # the input does not show.
@@ -72,11 +72,11 @@ class ThinScans:
         return len(self.scans)
 
     @property
-    def identity(self) -> Float[Array, "M D1 D1"]:
+    def identity(self) -> Poses:
         """User poses that leave the clouds as they are."""
         return geometry.identity(len(self), self.dimension)
 
-    def enter_poses(self, poses: Float[Array, "M D1 D1"]) -> Float[Array, "M 4 4"]:
+    def enter_poses(self, poses: Poses) -> Float[Array, "M 4 4"]:
         """User poses as poses of the scans."""
         D = self.dimension
         R = np.tile(np.eye(3), (len(poses), 1, 1))
@@ -85,7 +85,7 @@ class ThinScans:
         t[:, :D] += geometry.translation(poses)
         return geometry.pose(R, (t - t.mean(0)) / self.spacing)
 
-    def leave_poses(self, poses: Float[Array, "M 4 4"]) -> Float[Array, "M D1 D1"]:
+    def leave_poses(self, poses: Float[Array, "M 4 4"]) -> Poses:
         """Poses of the scans as user poses, rounded."""
         D = self.dimension
         turns = np.round(geometry.log_rotation(geometry.rotation(poses)) / GRID) * GRID
@@ -100,7 +100,7 @@ class Start:
     """Hypotheses about the poses, best first, and what is known about them."""
 
     # User poses.
-    poses: tuple[Float[Array, "M D1 D1"], ...]
+    poses: tuple[Poses, ...]
     # Connected clouds; poses of different groups have nothing in common.
     groups: Groups
     # IDENTITY, MATCHED or GIVEN.
@@ -376,7 +376,7 @@ def _reason(alternatives: int, slides: bool) -> str:
 
 def _alternatives(
     edge: Edge, cloud: int, found: Graph, thin: ThinScans, recipe: StartRecipe
-) -> list[Float[Array, "D1 D1"]]:
+) -> list[Pose]:
     """Other user poses of one of an edge's clouds with about as much evidence."""
     poses = found.poses.copy()
     alternatives = []

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Where items live, one for each cloud: on this machine (`Local`), or on the workers of a cluster
-(`cluster.Remote`).
+"""A sequence with one item per cloud, on this machine (`Local`) or on workers (`cluster.Remote`).
 
-A registration asks the same of every cloud, and no cloud's answer depends on another cloud. So all
-it needs of a place is to call a function on each thing and bring the answers home, or keep them
-where they are. The functions are the same everywhere, and so are the answers, to the last bit.
+A registration asks the same of every cloud, and no cloud's result depends on another cloud. So all
+it needs is to map a function over the items, and to have the results here or to keep them where the
+items are. The functions are the same everywhere, and so are the results, to the last bit.
 """
 
 import threading
@@ -18,7 +17,7 @@ from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.threads import available_cores
-from coframe.types import Array
+from coframe.types import Array, Poses
 
 T = TypeVar("T", covariant=True)
 S = TypeVar("S")
@@ -34,36 +33,37 @@ class EStep(Protocol):
         """The (weighted) number of points of each cloud."""
 
     def moments(
-        self, poses: Float[Array, "M D1 D1"], mixture: Mixture, *, full: bool | None = None
+        self, poses: Poses, mixture: Mixture, *, full: bool | None = None
     ) -> tuple[Moments, Float[Array, " M"]]:
         """See `Sweep.moments`."""
 
 
 @runtime_checkable
 class PerCloud(Protocol[T]):
-    """One thing for each cloud."""
+    """One item for each cloud."""
 
     def __len__(self) -> int: ...
 
     def map(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
     ) -> list[S]:
-        """function(thing, *row, *shared) for every thing and its row of the columns."""
+        """function(item, *row, *shared) for every item and its row of the columns."""
 
     def map_keep(
         self, function: Callable[..., S], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
     ) -> "PerCloud[S]":
-        """The same, but the results stay where the items are."""
+        """As `map`; the results stay where the items are."""
 
     def map_pairs(
         self,
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
-        heard: Callable[[int, S], object] = lambda number, answer: None,
+        on_result: Callable[[int, S], object] = lambda number, result: None,
     ) -> list[S]:
-        """function(one, other, *row) for pairs of items; `heard` is told each answer as it comes,
-        and which pair it is of.
+        """function(one, other, *row) for pairs of items.
+
+        `on_result` is called with the number of a pair and its result as soon as that is known.
         """
 
     def subset(self, which: Sequence[int]) -> "PerCloud[T]":
@@ -74,7 +74,7 @@ class PerCloud(Protocol[T]):
 
 
 class Local(PerCloud[T]):
-    """Things on this machine."""
+    """Items on this machine."""
 
     def __init__(self, items: Sequence[T], threads: int | None = 1) -> None:
         self.items = list(items)
@@ -102,15 +102,15 @@ class Local(PerCloud[T]):
         function: Callable[..., S],
         pairs: Sequence[Pair],
         *columns: Sequence[Any],
-        heard: Callable[[int, S], object] = lambda number, answer: None,
+        on_result: Callable[[int, S], object] = lambda number, result: None,
     ) -> list[S]:
         lock = threading.Lock()
 
         def call(number: int, pair: Pair, *row: Any) -> S:
-            answer = function(self.items[pair[0]], self.items[pair[1]], *row)
+            result = function(self.items[pair[0]], self.items[pair[1]], *row)
             with lock:
-                heard(number, answer)
-            return answer
+                on_result(number, result)
+            return result
 
         with ThreadPoolExecutor(
             self.threads
