@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -29,9 +28,8 @@ from coframe.align.recipe import ALIGN, Level
 from coframe.compute.cluster import Remote
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
-from coframe.em import joint_sparse
 from coframe.em.estep import Cloud
-from coframe.em.joint import JointStep
+from coframe.em.joint import System, softened
 from coframe.em.mstep import MixtureStep
 from coframe.input.normalise import Normalisation, Summary
 from coframe.input.source import InMemory, Source
@@ -180,14 +178,16 @@ def joint_step(K: int, clouds: int, share: float, *, dense: bool = False) -> flo
     mixture = coframe.Mixture(
         means, np.tile(1e-4 * np.eye(3), (K, 1, 1)), weights, 1.0, np.tile(weights, (clouds, 1))
     )
-    with mock.patch.object(joint_sparse, "pays", return_value=not dense):
-        return busy(lambda: m_step(moments, geometry.identity(clouds, 3), mixture), 2)
+    return busy(lambda: m_step(moments, geometry.identity(clouds, 3), mixture, dense), 2)
 
 
-def m_step(moments: coframe.Moments, poses: np.ndarray, mixture: coframe.Mixture) -> None:
+def m_step(
+    moments: coframe.Moments, poses: np.ndarray, mixture: coframe.Mixture, dense: bool
+) -> None:
     """All poses, then the mixture."""
-    _, motions = JointStep()(moments, poses, mixture, 1.0)
-    MixtureStep(ALIGN.min_variance)(moments, motions, mixture)
+    precisions = softened(mixture.covariances, ALIGN.model.slide)
+    system = System(moments, precisions, mixture.centre, poses, sparse=not dense)
+    MixtureStep(ALIGN.min_variance)(moments, system.motions(), mixture)
 
 
 def joint_steps(K: int, counts: list[int]) -> dict[int, dict[str, float]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 import coframe
 from coframe import geometry
-from coframe.align import schedule
+from coframe.align.recipe import ALIGN
 from coframe.io import clouds as cloud_files
 from coframe.io import images, npz, trajectory
 from coframe.io import poses as pose_files
@@ -155,11 +155,16 @@ def small_run(checkpoint: coframe.Checkpoint, **arguments: Any) -> coframe.Regis
     """A run with a few iterations of each kind of phase: what is tried is the checkpoint, not the
     method.
     """
-    first, trial = (replace(level, iterations=2) for level in (schedule.FIRST, schedule.TRIALS[0]))
-    with mock.patch.multiple(schedule, **problems.SHORT | {"FIRST": first, "TRIALS": (trial,)}):
-        return coframe.register(
-            SMALL, geometry.identity(2, 2), options=QUICK, checkpoint=checkpoint, **arguments
-        )
+    first, trial = (replace(level, iterations=2) for level in (ALIGN.first, ALIGN.trials[0]))
+    recipe = replace(problems.SHORT, first=first, trials=(trial,))
+    return coframe.register(
+        SMALL,
+        geometry.identity(2, 2),
+        options=QUICK,
+        checkpoint=checkpoint,
+        recipe=recipe,
+        **arguments,
+    )
 
 
 def resume_checkpoint(path: Path) -> None:
