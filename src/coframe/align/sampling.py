@@ -26,9 +26,7 @@ def draw_cloud(cloud: Source, rows: Rows, frame: Normalisation, recipe: DenoiseR
 
 
 def prepare(
-    points: Points,
-    weights: Float[Array, " N"] | None,
-    recipe: DenoiseRecipe = ALIGN.denoise,
+    points: Points, weights: Float[Array, " N"] | None, recipe: DenoiseRecipe = ALIGN.denoise
 ) -> Cloud:
     """Points for EM: denoised where the cloud is noisy, and in kd order."""
     flat, independent = denoise(points, recipe)

@@ -269,12 +269,7 @@ def _joined_group(result: Registration, moments: Moments) -> tuple[tuple[int, ..
     return tuple((*group, new) if g == joined else group for g, group in enumerate(result.groups))
 
 
-def _start(
-    result: Registration,
-    cloud: Points,
-    pose: Pose | str,
-    options: Options,
-) -> Pose:
+def _start(result: Registration, cloud: Points, pose: Pose | str, options: Options) -> Pose:
     """The pose to start from."""
     if not isinstance(pose, str):
         return as_poses(np.asarray(pose)[None], 1, cloud.shape[1], name="pose")[0]

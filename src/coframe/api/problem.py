@@ -237,10 +237,7 @@ class Part:
             [given.counts[j] for j in self.group],
             self.frames,
             Level(
-                options.components,
-                options.points,
-                options.iterations,
-                tolerance=options.tolerance,
+                options.components, options.points, options.iterations, tolerance=options.tolerance
             ),
             np.random.default_rng([options.seed, attempt] if attempt else options.seed),
             threads=options.threads,

@@ -79,10 +79,7 @@ def _alternating(
 
 
 def average_motions(
-    poses: Poses,
-    pairs: Pairs,
-    motions: Float[Array, "E D1 D1"],
-    weights: Float[Array, " E"],
+    poses: Poses, pairs: Pairs, motions: Float[Array, "E D1 D1"], weights: Float[Array, " E"]
 ) -> Poses:
     """The poses that minimise sum w |log(pose_b motion pose_a^-1)|^2 over all pairs, from a start,
     in its gauge (Govindu 2004).

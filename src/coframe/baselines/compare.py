@@ -307,12 +307,7 @@ def _some(available: int, count: int, rng: np.random.Generator) -> Array:
     )
 
 
-def _row(
-    name: str,
-    method: Contestant,
-    clouds: Sequence[Float[Array, "_ D"]],
-    start: Poses,
-) -> Row:
+def _row(name: str, method: Contestant, clouds: Sequence[Float[Array, "_ D"]], start: Poses) -> Row:
     began = time.perf_counter()
     try:
         result = method(clouds, start)

@@ -26,11 +26,7 @@ FLOOR = 1e-6
 
 
 def cpd(
-    clouds: Clouds,
-    poses: Poses,
-    *,
-    outliers: float = OUTLIERS,
-    threads: int | None = None,
+    clouds: Clouds, poses: Poses, *, outliers: float = OUTLIERS, threads: int | None = None
 ) -> Iterator[Poses]:
     """Every cloud onto the first by CPD.
 

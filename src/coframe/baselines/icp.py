@@ -86,11 +86,7 @@ def best_overlap(distance: Float[Array, " N"]) -> float:
 
 
 def pairwise(
-    source: Points,
-    target: Float[Array, "K D"],
-    motion: Pose,
-    *,
-    choose: Choice = everything,
+    source: Points, target: Float[Array, "K D"], motion: Pose, *, choose: Choice = everything
 ) -> Iterator[Pose]:
     """Match each point with the nearest one, move by least squares, again and again."""
     tree = cKDTree(target)

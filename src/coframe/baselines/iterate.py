@@ -24,10 +24,7 @@ TOLERANCE = 1e-6
 Clouds = Sequence[Float[Array, "_ D"]]
 # Source, target and a start -> the motion that carries the source onto the target, after each
 # iteration.
-Pairwise = Callable[
-    [Points, Float[Array, "K D"], Pose],
-    Iterator[Pose],
-]
+Pairwise = Callable[[Points, Float[Array, "K D"], Pose], Iterator[Pose]]
 
 
 def largest_move(old: Float[Array, "*B D1 D1"], new: Float[Array, "*B D1 D1"]) -> float:
@@ -51,9 +48,7 @@ def until_settled(
 
 
 def in_step(
-    runs: Sequence[Iterator[Pose]],
-    starts: Float[Array, "E D1 D1"],
-    tolerance: float = TOLERANCE,
+    runs: Sequence[Iterator[Pose]], starts: Float[Array, "E D1 D1"], tolerance: float = TOLERANCE
 ) -> Iterator[Float[Array, "E D1 D1"]]:
     """Several pairwise runs, each an iteration further at a time.
 
@@ -73,10 +68,7 @@ def in_step(
 
 
 def one_versus_all(
-    pairwise: Pairwise,
-    clouds: Clouds,
-    poses: Poses,
-    tolerance: float = TOLERANCE,
+    pairwise: Pairwise, clouds: Clouds, poses: Poses, tolerance: float = TOLERANCE
 ) -> Iterator[Poses]:
     """Every cloud onto the first."""
     starts = geometry.inverse(poses[0]) @ poses[1:]

@@ -89,8 +89,7 @@ def register(
         typer.Option(help="Dask scheduler, tcp://... or tls://...; its workers read the files."),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with an interrupted run in the same folder."),
+        bool, typer.Option("--resume", help="Go on with an interrupted run in the same folder.")
     ] = False,
     report: WithReport = True,
     as_json: AsJson = False,

@@ -76,10 +76,7 @@ def track(
         print(f"coframe: no interrupted run in {output}, a new one begins", file=sys.stderr)
     with watching(quiet or as_json) as watch, interruptible(output, resume) as checkpoint:
         result = coframe.track(
-            frames,
-            options=options,
-            checkpoint=checkpoint,
-            on_frame=_shown(watch, len(frames)),
+            frames, options=options, checkpoint=checkpoint, on_frame=_shown(watch, len(frames))
         )
         watch.show("writing")
         written = result.save(output)

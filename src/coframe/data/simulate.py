@@ -399,10 +399,7 @@ def _with_noise_and_outliers(
 
 
 def _outliers(
-    cloud: Points,
-    count: int,
-    rng: np.random.Generator,
-    radius: float = OUTLIER_RADIUS,
+    cloud: Points, count: int, rng: np.random.Generator, radius: float = OUTLIER_RADIUS
 ) -> Float[Array, "S D"]:
     D = cloud.shape[1]
     centres = rng.choice(cloud, OUTLIER_CENTRES, replace=False)

@@ -69,10 +69,7 @@ class Cloud:
 
     @classmethod
     def of(
-        cls,
-        points: Points,
-        weights: Float[Array, " N"] | None = None,
-        independent: float = 1.0,
+        cls, points: Points, weights: Float[Array, " N"] | None = None, independent: float = 1.0
     ) -> "Cloud":
         """Sort the points once: a rigid motion keeps near points near, so the order serves for the
         whole run.

@@ -159,11 +159,7 @@ def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
             b0, b1, b2 = first[j, k, 0], first[j, k, 1], first[j, k, 2]
             C = second[j, k]
             # sum of alpha r, r the arm of a point
-            r0, r1, r2 = (
-                a * e0 + b0,
-                a * e1 + b1,
-                a * e2 + b2,
-            )
+            r0, r1, r2 = (a * e0 + b0, a * e1 + b1, a * e2 + b2)
             # Second moments of the arms, sum alpha r r^T.
             qxx = C[0, 0] + e0 * (r0 + b0)
             qyy = C[1, 1] + e1 * (r1 + b1)

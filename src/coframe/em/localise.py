@@ -38,11 +38,7 @@ class Pyramid:
 
     @classmethod
     def of(
-        cls,
-        mixture: Mixture,
-        blurs: Sequence[float],
-        unit: float,
-        recipe: ModelRecipe = MODEL,
+        cls, mixture: Mixture, blurs: Sequence[float], unit: float, recipe: ModelRecipe = MODEL
     ) -> "Pyramid":
         """`blurs`: standard deviations that are added to the components, wide to narrow [unit]."""
         values, axes = np.linalg.eigh(mixture.covariances)

@@ -245,10 +245,7 @@ def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
 
 
 def _next_stride(
-    stride: float,
-    last: Float[Array, "M P"] | None,
-    twists: Float[Array, "M P"],
-    recipe: LoopRecipe,
+    stride: float, last: Float[Array, "M P"] | None, twists: Float[Array, "M P"], recipe: LoopRecipe
 ) -> float:
     """Longer while the steps keep their direction, shorter when they turn."""
     if last is None:

@@ -109,11 +109,7 @@ class Mixture:
         """Some of the components, with the priors of one cloud."""
         weights = self.weights[keep] * (self.weights.sum() / self.weights[keep].sum())
         return Mixture(
-            self.means[keep],
-            self.covariances[keep],
-            weights,
-            self.outlier_density,
-            weights[None],
+            self.means[keep], self.covariances[keep], weights, self.outlier_density, weights[None]
         )
 
     def to_arrays(self, prefix: str = "") -> dict[str, Shaped[Array, "..."]]:

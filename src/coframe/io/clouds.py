@@ -203,9 +203,7 @@ def write(path: str | os.PathLike[str], scan: Scan) -> None:
 
 
 def move(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    poses: Sequence[Pose],
+    source: str | os.PathLike[str], target: str | os.PathLike[str], poses: Sequence[Pose]
 ) -> None:
     """Copy a cloud file in its own format, moved into the common frame.
 

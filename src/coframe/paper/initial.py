@@ -47,10 +47,7 @@ def means_on_sphere(
 
 
 def means_on_points(
-    clouds: Sequence[Float[Array, "_ D"]],
-    poses: Poses,
-    count: int,
-    rng: np.random.Generator,
+    clouds: Sequence[Float[Array, "_ D"]], poses: Poses, count: int, rng: np.random.Generator
 ) -> Float[Array, "K D"]:
     """Start means on points drawn from all clouds under poses that are roughly right.
 
@@ -84,9 +81,7 @@ def poses_by_centroid(clouds: Sequence[Float[Array, "_ D"]], target: Float[Array
 
 
 def variance_of_box(
-    clouds: Sequence[Float[Array, "_ D"]],
-    poses: Poses,
-    means: Float[Array, "K D"],
+    clouds: Sequence[Float[Array, "_ D"]], poses: Poses, means: Float[Array, "K D"]
 ) -> float:
     """The squared diagonal of the box around moved clouds and means: the authors' default."""
     everything = np.concatenate([_moved(clouds, poses), means])

@@ -337,11 +337,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
             "to the other clouds along the surface normal, root mean square",
             gaps[: len(result.poses)],
         ),
-        (
-            "expected",
-            "the gap that noise alone would leave",
-            gaps[len(result.poses) :],
-        ),
+        ("expected", "the gap that noise alone would leave", gaps[len(result.poses) :]),
         (
             "± turn [°]",
             "standard deviation of the rotation in the least certain direction",

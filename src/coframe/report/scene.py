@@ -112,9 +112,7 @@ def of(
     return Scene(header, arrays, frames[0], sum(counts))
 
 
-def box(
-    points: Points,
-) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
+def box(points: Points) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:
     """The middle of the box around nearly all points, and its corners relative to the middle."""
     low, high = np.percentile(points, [0.2, 99.8], axis=0)
     origin = (low + high) / 2
@@ -122,10 +120,7 @@ def box(
 
 
 def _frames(
-    result: Registration,
-    start: Poses | None,
-    corners: Float[Array, "M C D"],
-    limit: int,
+    result: Registration, start: Poses | None, corners: Float[Array, "M C D"], limit: int
 ) -> tuple[list[Poses], list[str]]:
     """Poses from the start to the result in one gauge, at most `limit` in all, and their labels.
 

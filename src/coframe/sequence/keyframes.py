@@ -41,10 +41,7 @@ def members(keyframes: Sequence[Keyframe], segment: int) -> Int[Array, " n"]:
 
 
 def viewpoint_distance(
-    poses: Poses,
-    pose: Pose,
-    unit: float,
-    recipe: SequenceRecipe = SEQUENCE,
+    poses: Poses, pose: Pose, unit: float, recipe: SequenceRecipe = SEQUENCE
 ) -> Float[Array, " M"]:
     """[unit] How differently poses look at the scene: the distance of the sensors plus that of two
     points before them, along z.

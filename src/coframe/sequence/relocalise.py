@@ -203,13 +203,7 @@ class Relocaliser:
     def _mixture(self, keyframes: list[Keyframe]) -> Mixture:
         options = self.options
         return register_window(
-            keyframes,
-            options.components,
-            self.unit,
-            0,
-            self.rng,
-            options.threads,
-            self.recipe,
+            keyframes, options.components, self.unit, 0, self.rng, options.threads, self.recipe
         )[1]
 
     def _window(self, among: Int[Array, " m"], pose: Float[Array, "4 4"]) -> list[int]:

@@ -292,13 +292,7 @@ class Tracker:
         self.next_search = max(count + recipe.search_step, int(recipe.search_growth * count))
         before = self.proposal
         relocaliser = Relocaliser(
-            self.keyframes,
-            self.options,
-            self.unit,
-            self.typical,
-            self.rng,
-            self._submaps,
-            recipe,
+            self.keyframes, self.options, self.unit, self.typical, self.rng, self._submaps, recipe
         )
         other, motion = relocaliser.find(self.segment, before)
         if motion is None:

@@ -78,10 +78,7 @@ class ThinScan:
 
 
 def find_spacing(
-    clouds: PerCloud[Source],
-    summaries: Sequence[Summary],
-    count: int,
-    recipe: StartRecipe = START,
+    clouds: PerCloud[Source], summaries: Sequence[Summary], count: int, recipe: StartRecipe = START
 ) -> float:
     """The side of a grid of which the median cloud touches about `count` cells, in user units.
 

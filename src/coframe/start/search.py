@@ -307,10 +307,7 @@ class _Search:
 
 
 def contradicted_clouds(
-    start: Start,
-    poses: Float[Array, "m D1 D1"],
-    group: Sequence[int],
-    recipe: StartRecipe = START,
+    start: Start, poses: Float[Array, "m D1 D1"], group: Sequence[int], recipe: StartRecipe = START
 ) -> tuple[Doubt, ...]:
     """Clouds of a group that a fit has moved away from where most of their edges put them."""
     if start.graph is None or start.thin is None:
