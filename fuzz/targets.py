@@ -139,14 +139,14 @@ def tracker_state(path: Path) -> None:
     with state.refusing(path, "the state of a run of track", "begin anew"):
         state.restore(tracker, npz.read(path))
     for pose in coframe.Track.of(tracker).poses:
-        rigid(pose)
+        check_rigid(pose)
 
 
 def track_result(path: Path) -> None:
     """The result of `track`."""
     found = coframe.Track.load(path.parent)
     for pose in found.poses:
-        rigid(pose)
+        check_rigid(pose)
     assert np.isfinite(found.merged()).all()
     assert len(found.record()["lost"]) == found.lost.sum()
 

@@ -127,9 +127,8 @@ class Mixture:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Shaped[Array, "..."]], prefix: str = "") -> "Mixture":
         """The inverse of `to_arrays`."""
-        means, covariances, weights, density, visibility = (
-            arrays[prefix + name] for name in FIELDS
-        )
-        return cls(
-            means, covariances, weights, float(density), visibility if visibility.size else None
-        )
+        means, covariances, weights, density = (arrays[prefix + name] for name in FIELDS[:4])
+        visibility = arrays.get(prefix + FIELDS[4])
+        if visibility is not None and not visibility.size:
+            visibility = None
+        return cls(means, covariances, weights, float(density), visibility)

@@ -4,7 +4,6 @@ inputs.
 """
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,12 +141,3 @@ def _aligned(result: Registration, folder: Path) -> list[Path]:
             [T for T, file in zip(result.poses, result.files, strict=True) if file == source],
         )
     return targets
-
-
-def described(result: Registration, scans: list[Scan], files: list[Path]) -> Registration:
-    """A result that knows its files, and the colours, normals and intensities of its points."""
-    return replace(
-        result,
-        attributes=tuple(scan.numeric_attributes() for scan in scans),
-        files=tuple(str(file.absolute()) for file in files),
-    )

@@ -33,8 +33,6 @@ from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
 from coframe.types import Array
 
-FILES = ("poses.json", "merged.ply", "model.ply", "state.npz")
-
 
 def write(
     folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]

@@ -50,7 +50,7 @@ def pack(tracker: Tracker) -> Arrays:
         "relative": np.array(tracker.relative).reshape(-1, 4, 4),
         "explained": np.array(tracker.explained),
         **pack_keyframes(tracker.keyframes),
-        **pack_mixture(tracker.mixture),
+        **({} if tracker.mixture is None else tracker.mixture.to_arrays()),
     }
     if tracker.proposal is not None:
         state["proposal"] = tracker.proposal
@@ -136,31 +136,18 @@ def unpack_keyframes(s: Mapping[str, Array], frames: int) -> list[Keyframe]:
     return keyframes
 
 
-def pack_mixture(mixture: Mixture | None) -> Arrays:
-    if mixture is None:
-        return {}
-    arrays = {
-        "means": mixture.means,
-        "covariances": mixture.covariances,
-        "weights": mixture.weights,
-        "outlier_density": np.array(mixture.outlier_density),
-    }
-    return arrays if mixture.visibility is None else arrays | {"visibility": mixture.visibility}
-
-
 def unpack_mixture(s: Mapping[str, Array]) -> Mixture | None:
     if "means" not in s:
         return None
     shapes = {"means": "K 3", "covariances": "K 3 3", "weights": "K", "outlier_density": ""}
-    if "visibility" in s:
+    if "visibility" in s and s["visibility"].size:
         shapes["visibility"] = "M K"
     npz.numbers(s, shapes)
     if not s["weights"].sum() > 0 or min(s["weights"].min(), s["outlier_density"]) < 0:
         raise ValueError("the weights of its mixture are negative or sum to 0")
     if np.linalg.eigvalsh(s["covariances"]).min() <= 0:
         raise ValueError("a component of its mixture has no positive variance")
-    density = float(s["outlier_density"])
-    return Mixture(s["means"], s["covariances"], s["weights"], density, s.get("visibility"))
+    return Mixture.from_arrays(s)
 
 
 def _check_indices(state: Mapping[str, Array], *names: str) -> None:

@@ -199,7 +199,7 @@ class Track(Trajectory):
             "explained": self.explained,
             "about": np.array(json.dumps({"names": self.names, "options": asdict(self.options)})),
             **state.pack_keyframes(self.keyframes),
-            **state.pack_mixture(self.mixture),
+            **({} if self.mixture is None else self.mixture.to_arrays()),
         }
         with atomic(folder / "state.npz") as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
