@@ -9,24 +9,19 @@ InputError.
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest import mock
 
 import numpy as np
 
 import coframe
 from coframe import geometry
-from coframe.align import schedule
+from coframe.align.recipe import ALIGN
 
 T = TypeVar("T")
-SHORT: dict[str, Any] = {  # most problems go through every kind of phase, but through each once
-    "DEVIATIONS": (None, 0.05),
-    "TRIALS": schedule.TRIALS[:1],
-    "MOST_LINKS": 1,
-    "CHAINS": 1,
-}
+# Most problems go through every kind of phase, but through each once.
+SHORT = replace(ALIGN, reaches=(None, 0.05), trials=ALIGN.trials[:1], max_repetitions=1, chains=1)
 SIZES = (12, 30, 8, 60, 5, 4, 20, 12, 30, 8, 60, 5, 4, 20, 15, 3)
 
 
@@ -48,8 +43,8 @@ def register(path: Path) -> None:
     """One problem, solved and looked at."""
     given = problem(path.read_bytes())
     after = given.pop("after")
-    with mock.patch.multiple(schedule, **SHORT) if given.pop("short") else nullcontext():
-        result = coframe.register(**given)
+    recipe = SHORT if given.pop("short") else ALIGN
+    result = coframe.register(**given, recipe=recipe)
     sound(result)
     if after == "extend":
         sound(coframe.extend(result, given["clouds"][0], options=given["options"]))

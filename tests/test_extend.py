@@ -14,7 +14,8 @@ from scenes import random_poses
 import coframe
 from coframe import InputError, Options, geometry
 from coframe.data import simulate
-from coframe.em.growth import implied
+from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL
 from coframe.evaluate import metrics
 from coframe.io import ply
 from coframe.result.groups import side_by_side
@@ -68,9 +69,9 @@ def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
 
 
 def test_the_mixture_is_that_of_past_and_new_moments(four, five):
-    """Exactly: what the old mixture stands for, plus what the new cloud says of each old component."""
+    """What the old mixture stands for, plus what the new cloud says of each old component."""
     K = len(four.mixture)
-    total = implied(four.mixture, four.moments.mass.sum(0))
+    total = Moments.implied_by(four.mixture, four.moments.mass.sum(0), MODEL.past_points)
     new = five.moments[4].recentred(five.moments.about)
     about = five.moments.about[:K]
     total = total.recentred(about)
@@ -165,7 +166,7 @@ def test_global_matching_needs_no_start():
 
 
 def test_what_is_known_of_the_clouds_stays_with_them(scene, four, tmp_path):
-    """Colours, files and groups grow and shrink with the clouds, and the result can still be saved."""
+    """Colours, files and groups grow and shrink with the clouds; the result can be saved."""
     red = [np.full(len(cloud), j, np.uint8) for j, cloud in enumerate(scene.clouds)]
     for j, cloud in enumerate(scene.clouds[:5]):
         ply.write(tmp_path / f"scan{j}.ply", cloud, red=red[j], green=red[j], blue=red[j])

@@ -48,7 +48,7 @@ def test_equals_the_paper(D, update_priors, Q):
     np.testing.assert_allclose(new.mixture.means, mu, **close)
     np.testing.assert_allclose(new.mixture.variances, sigma, **close)
     np.testing.assert_allclose(new.mixture.weights, p, **close)
-    np.testing.assert_allclose(new.visibility[3], a[:, :-1].sum(0), atol=1e-7)
+    np.testing.assert_allclose(new.moments.mass[3], a[:, :-1].sum(0), atol=1e-7)
     np.testing.assert_array_equal(new.poses[:3], result.poses)
     assert [
         len(x) for x in (new.clouds, new.labels, new.outlier_probability, new.verdicts, new.names)
@@ -137,7 +137,7 @@ def test_rejection_takes_degenerate_components_first_and_seeds_the_new_cloud(D):
         seeds = geometry.transform(new.poses[3], clouds[3])
         for k in moved:
             assert np.linalg.norm(seeds - new.mixture.means[k], axis=1).min() < 1e-9
-            assert new.visibility[:3, k].sum() == 0
+            assert new.moments.mass[:3, k].sum() == 0
 
 
 def test_what_cannot_be_integrated_is_refused():

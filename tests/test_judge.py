@@ -55,7 +55,7 @@ def test_a_cloud_that_belongs_nowhere_does_not_hide_one_out_of_place(
     elsewhere = [*scene.clouds, scene.clouds[0] + 30.0]
     poses = np.concatenate([turned(scene.poses, {2: 4.0}), scene.poses[:1]])
     result = coframe.judge(elsewhere, poses, options=OPTIONS)
-    assert result.verdicts[2].reason.startswith("let go, it turns by 4")
+    assert result.verdicts[2].reason.startswith("free refinement turns it by 4")
     assert result.verdicts[4].verdict == "failed"
     assert np.diagonal(result.pose_covariance[:4], axis1=1, axis2=2).max() < 1e-2
 
@@ -68,7 +68,7 @@ def test_a_cloud_out_of_place_is_named(scene: simulate.SimulatedScene) -> None:
         "weak",
         "aligned",
     ]
-    assert result.verdicts[2].reason.startswith("let go, it turns by 4")
+    assert result.verdicts[2].reason.startswith("free refinement turns it by 4")
 
 
 def test_clouds_that_are_all_out_of_place_do_not_vouch_for_each_other(
@@ -76,7 +76,9 @@ def test_clouds_that_are_all_out_of_place_do_not_vouch_for_each_other(
 ) -> None:
     wrong = turned(scene.poses, {1: -12.0, 2: 12.0, 3: -12.0})
     kept = coframe.judge(scene.clouds, wrong, options=OPTIONS, release=False)
-    assert "failed" not in {verdict.verdict for verdict in kept.verdicts}  # why they are let go
+    assert "failed" not in {
+        verdict.verdict for verdict in kept.verdicts
+    }  # why they are refined freely
     released = coframe.judge(scene.clouds, wrong, options=OPTIONS)
     assert [verdict.verdict for verdict in released.verdicts].count("aligned") == 0
     assert released.verdicts[2].verdict == "failed"

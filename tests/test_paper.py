@@ -96,7 +96,7 @@ def test_what_is_said_of_the_points_fits_the_poses_and_mixture_returned(D):
         m.outlier_density * (2 * np.pi) ** (D / 2),
     )
     A, b, _ = oracle.sums(clouds, R, t, m.means, alpha)
-    np.testing.assert_allclose(result.visibility, A, atol=1e-7)
+    np.testing.assert_allclose(result.moments.mass, A, atol=1e-7)
     np.testing.assert_allclose(result.moments.first, b, atol=1e-7)
     for a, outlier, label in zip(alpha, result.outlier_probability, result.labels, strict=True):
         np.testing.assert_allclose(outlier, a[:, -1], atol=1e-8)

@@ -13,15 +13,15 @@ import pytest
 from scenes import unchecked
 
 import coframe
-from coframe import geometry
-from coframe.align.level import Level, Runner
-from coframe.align.schedule import FIRST
-from coframe.api.register import FLOOR, Options, PosePrior
+from coframe import Options, PosePrior, geometry
+from coframe.align.level import Run
+from coframe.align.recipe import ALIGN, Level
 from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud
 from coframe.evaluate import metrics
+from coframe.input.normalise import Normalisation
 from coframe.io import ply
 
 EPS = np.finfo(float).eps
@@ -79,7 +79,7 @@ def turn_uncertainty(result: coframe.Registration) -> np.ndarray:
 
 
 def agree(poses: np.ndarray, result: coframe.Registration, deviations: float = 3.0) -> bool:
-    """Whether rotations differ from those of a result by no more than so many standard deviations."""
+    """Whether rotations are those of a result, up to so many standard deviations."""
     return bool(
         (
             metrics.rotation_errors(poses, result.poses) <= deviations * turn_uncertainty(result)
@@ -307,7 +307,8 @@ def test_a_prior_that_knows_nothing_changes_nothing(
 def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> None:
     away = problem.with_origin(1, OFF_CENTRE)
     places = np.diag([np.inf] * 3 + [1e-6**2] * 3)
-    result = away.register(priors=[PosePrior(j, pose, places) for j, pose in enumerate(away.truth)])
+    priors = [PosePrior(j, pose, places, np.zeros(3)) for j, pose in enumerate(away.truth)]
+    result = away.register(priors=priors)
     np.testing.assert_allclose(result.poses[:, :3, 3], away.truth[:, :3, 3], rtol=0, atol=1e-5)
     assert metrics.rotation_errors(result.poses, away.truth).max() < 0.3
     turns = geometry.angle(geometry.rotation(result.poses @ geometry.inverse(away.start)))
@@ -316,7 +317,7 @@ def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> No
 
 def test_one_known_place_is_kept(problem: Problem) -> None:
     away = problem.with_origin(1, OFF_CENTRE)
-    prior = PosePrior(1, away.truth[1], np.diag([np.inf] * 3 + [1e-6**2] * 3))
+    prior = PosePrior(1, away.truth[1], np.diag([np.inf] * 3 + [1e-6**2] * 3), np.zeros(3))
     np.testing.assert_allclose(
         away.register(priors=[prior]).poses[1, :3, 3], away.truth[1, :3, 3], rtol=0, atol=1e-5
     )
@@ -396,8 +397,8 @@ def test_the_callback_stops_the_run(problem: Problem) -> None:
 
 
 @dataclass(frozen=True)
-class Recorder(Runner):
-    """A runner that remembers what EM climbs, at every accepted iteration."""
+class Recorder(Run):
+    """A run that remembers what EM climbs, at every accepted iteration."""
 
     penalties: list[float] = field(default_factory=list)
 
@@ -413,17 +414,19 @@ def climbed(
     returned state.
     """
     values: list[float] = []
-    runner = Recorder(
-        FLOOR,
+    clouds = Local([Cloud.of(c) for c in problem.clouds])
+    run = Recorder(
+        Local([]),
+        [],
+        Normalisation(np.zeros((0, 3)), 1.0),
+        level,
         np.random.default_rng(seed),
-        on_iteration=lambda step: values.append(step.log_likelihood + runner.penalties[-1]),
+        on_iteration=lambda step: values.append(step.log_likelihood + run.penalties[-1]),
     )
     with unchecked():
-        fit = runner.fit(
-            Local([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation
-        )
+        fit = run.fit(clouds, problem.start, level, deviation=deviation)
     points = fit.moments.points.sum()
-    return np.array([*values, points * runner.value(fit)]) / points
+    return np.array([*values, points * run.value(fit)]) / points
 
 
 @pytest.mark.parametrize(
@@ -431,20 +434,21 @@ def climbed(
     [
         (Level(1000, 3000, 40), None),
         (Level(60, 3000, 30, tolerance=0.0), None),
-        (replace(FIRST, tolerance=0.0), 0.05),
+        (replace(ALIGN.first, tolerance=0.0), 0.05),
     ],
     ids=["the last level", "a coarse one", "spheres"],
 )
-def test_bold_runs_never_lose_likelihood(
+def test_accelerated_runs_never_lose_likelihood(
     problem: Problem, level: Level, deviation: float | None
 ) -> None:
     values = climbed(problem, level, 0, deviation)
-    assert np.diff(values).min() >= -loop.FALL
+    assert np.diff(values).min() >= -loop.ROUNDING
     assert values[-1] > values[0] + 0.1
 
 
 def test_settled_runs_never_lose_likelihood(larger: Problem) -> None:
     for seed in range(6):
         assert (
-            np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -loop.FALL
+            np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min()
+            >= -loop.ROUNDING
         )

@@ -11,11 +11,7 @@ import pytest
 
 import coframe
 from coframe import InputError, Options, geometry, paper
-from coframe.align.level import Level, Runner, Step
-from coframe.compute.places import Local
 from coframe.data import simulate
-from coframe.em.estep import Cloud, Sweep
-from coframe.input.normalise import Normalisation
 from coframe.io import frames
 from coframe.sequence.tracker import TrackOptions
 
@@ -255,25 +251,3 @@ def test_units_and_origins_do_not_matter_from_nothing(change: str) -> None:
         # a rounding of every coordinate, carried through the matching and the fit
         bound = 20 * float(np.spacing(utm.max()))
     np.testing.assert_allclose(other, one.poses, atol=bound)
-
-
-def test_single_precision_is_within_its_stated_error() -> None:
-    """Sweep(dtype=float32): masses to 5e-6 of the largest, a pose step to 1e-8 of the extent.
-
-    See docs/reliability.md.
-    """
-    scene = simulate.scene(views=3, points=1000, degrees=40.0, rng=np.random.default_rng(2))
-    fitted = Normalisation.of(scene.clouds)
-    clouds = [Cloud.of(cloud) for cloud in fitted.enter(scene.clouds)]
-    start = fitted.enter_poses(scene.poses, np.zeros(3))
-    fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(
-        Local(clouds), start, Level(200, 1000, 5)
-    )
-    (double, value), (single, other) = (
-        Sweep(clouds, threads=1, dtype=dtype).moments(fit.poses, fit.mixture, full=True)
-        for dtype in (np.float64, np.float32)
-    )
-    assert np.abs(double.mass - single.mass).max() < 5e-6 * double.mass.max()
-    assert np.abs(value - other).max() < 1e-5 * 1000
-    steps = [Step(1e-7)(moments, fit.poses, fit.mixture, 0.0)[0] for moments in (double, single)]
-    assert 0 < np.abs(steps[0] - steps[1]).max() < 1e-8

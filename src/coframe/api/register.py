@@ -198,6 +198,11 @@ class Problem:
     on_progress: Callable[[float], object]
     checkpoint: Checkpoint | None
 
+    def __post_init__(self) -> None:
+        """Refuse wrong priors before any work."""
+        origin = np.zeros(self.given.dimension)
+        as_priors(self.priors, Normalisation.about(self.given.summaries), origin)
+
     def fingerprint(self, poses: Any) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
         """All that the result depends on: options, name and digest of each cloud, start poses."""
         points, weights = zip(*self.given.clouds.map(cloud_digest), strict=True)
@@ -233,7 +238,6 @@ class Problem:
                     'start: expected "identity" beside fixed clouds, priors or restricted motion,'
                     ' found "match"; leave start out, or leave these out'
                 )
-            as_priors(self.priors, Normalisation.about(self.given.summaries), np.zeros(D))
             return identity
         return self._match(look=self.options.start == "auto")
 
