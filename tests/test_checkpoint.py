@@ -115,7 +115,7 @@ def test_interrupted_again_and_again(
     assert_same(result, whole[0])
 
 
-def test_a_journal_changes_nothing(
+def test_a_checkpoint_changes_nothing(
     scene: simulate.SimulatedScene, whole: tuple[coframe.Registration, int], tmp_path: Path
 ) -> None:
     with coframe.Checkpoint(tmp_path / "run.db", every=0.0) as checkpoint:
@@ -251,7 +251,14 @@ def folder(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-CODE = "import coframe.checkpoint as checkpoint; checkpoint.SECONDS = 0.0; from coframe.cli import main; main()"
+# The command, with a checkpoint that is written after every step.
+CODE = """
+from functools import partial
+import coframe
+from coframe.cli import main
+coframe.Checkpoint = partial(coframe.Checkpoint, every=0.0)
+main()
+"""
 
 
 def command(folder: Path, output: str, *options: str) -> "subprocess.Popen[str]":

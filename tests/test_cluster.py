@@ -289,8 +289,8 @@ def test_the_command_line_on_a_cluster(
             timeout=300,
         )
         assert run.returncode in (0, 1), run.stderr
-        told = json.loads(run.stdout)
-        assert len(told["clouds"]) == 3, told
+        said = json.loads(run.stdout)
+        assert len(said["clouds"]) == 3, said
     one, other = tmp_path / "threads", tmp_path / "cluster"
     assert json.loads((one / "poses.json").read_text()) == json.loads(
         (other / "poses.json").read_text()

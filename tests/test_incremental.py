@@ -39,9 +39,11 @@ def test_equals_the_paper(D, update_priors, Q):
     clouds, result = started(D, gamma=0.2, update_priors=update_priors)
     m, R, t = result.mixture, geometry.rotation(result.poses), geometry.translation(result.poses)
     new = paper.integrate(result, clouds[3], gamma=0.2, iterations=Q, update_priors=update_priors)
+    past = posteriors(result, clouds[:3], result.poses)
+    uniform = m.outlier_density * (2 * np.pi) ** (D / 2)
     R_m, t_m, mu, sigma, p, a = oracle.incremental(
-        clouds[:3], R, t, m.means, m.variances, m.weights, m.outlier_density * (2 * np.pi) ** (D / 2),
-        posteriors(result, clouds[:3], result.poses), clouds[3], R[-1], t[-1], gamma=0.2, Q=Q, update_priors=update_priors,
+        clouds[:3], R, t, m.means, m.variances, m.weights, uniform, past, clouds[3], R[-1], t[-1],
+        gamma=0.2, Q=Q, update_priors=update_priors,
     )  # fmt: skip
     close = {"rtol": 1e-9, "atol": 1e-9}
     np.testing.assert_allclose(new.poses[3], geometry.pose(R_m, t_m), **close)
@@ -164,10 +166,8 @@ def test_units_and_origin_change_nothing(D):
     moved = [V * scale + shift for V in clouds]
     T = geometry.pose(geometry.rotation(result.poses), geometry.translation(result.poses) * scale)
     T = T @ geometry.pose(np.eye(D), -shift)
-    far = paper.batch(
-        moved[:3], result.mixture.means * scale, variances=result.mixture.variances * scale**2, poses=T, gamma=0.0,
-        iterations=0,
-    )  # fmt: skip
+    means, variances = result.mixture.means * scale, result.mixture.variances * scale**2
+    far = paper.batch(moved[:3], means, variances=variances, poses=T, gamma=0.0, iterations=0)
     other = paper.integrate(far, moved[3], gamma=0.0, iterations=3, epsilon=1e-6 * scale**2)
     np.testing.assert_allclose(
         geometry.rotation(other.poses), geometry.rotation(one.poses), atol=1e-8

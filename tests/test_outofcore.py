@@ -126,7 +126,7 @@ def test_without_a_folder_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (
             lambda points: points * [1, np.nan, 1],
@@ -140,11 +140,11 @@ def test_without_a_folder_nothing_is_written(
     ids=["not finite", "a line", "too few", "the plane", "units"],
 )
 def test_bad_clouds_are_named_and_no_scratch_is_left(
-    folder: Path, tmp_path: Path, spoil: object, told: str
+    folder: Path, tmp_path: Path, spoil: object, message: str
 ) -> None:
     points = np.random.default_rng(0).normal(size=(300, 3))
     np.save(tmp_path / "bad.npy", spoil(points))
-    with pytest.raises(coframe.InputError, match=told):
+    with pytest.raises(coframe.InputError, match=message):
         coframe.register([folder, tmp_path / "bad.npy"], memory=GENEROUS, output=tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`register`, seen from outside: it finds the truth and keeps its promises.
 
-What it refuses is in test_register_door.
+What it refuses is in test_register_input.
 """
 
 from dataclasses import dataclass, field, replace

@@ -29,7 +29,7 @@ def some_points(D: int, count: int = 1003) -> np.ndarray:
 
 
 def cells(count: int, K: int) -> np.ndarray:
-    """How many points the cells of `seeded` hold: all the same, and the last one the rest."""
+    """How many points the cells of `seed` have: all the same, and the last one the rest."""
     leaf = -(-count // K)
     return np.append(np.full(K - 1, leaf), count - leaf * (K - 1))
 

@@ -102,7 +102,7 @@ def test_degenerate_clouds_end_in_a_verdict_from_nothing(name: str) -> None:
         DEGENERATE[name], options=Options(components=10, points=100, iterations=2, threads=1)
     )
     sound(result)
-    # nothing holds these clouds together
+    # nothing connects these clouds
     assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
 
 

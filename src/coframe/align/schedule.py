@@ -72,7 +72,8 @@ def trials(
     fits = run.map([first_phase(deviation) for deviation in recipe.reaches])
     for done, level in enumerate(recipe.trials, 1):
         run.on_progress(TRIED * done / (1 + len(recipe.trials)))
-        fits = sorted(_refine_trials(run, drawn, fits, level), key=run.value, reverse=True)
+        refined = run.map(_refinements(run, drawn, fits, level))
+        fits = sorted(refined, key=run.value, reverse=True)
         fits = [fit for fit in fits if run.value(fit) > run.value(fits[0]) - recipe.max_deficit]
     if fits[0].status is Status.STOPPED:
         return Trials(drawn, fits[0], [])
@@ -85,7 +86,7 @@ def beside(run: Run, found: Trials, others: Sequence[Float[Array, "M D1 D1"]]) -
     if not others:
         return found
     candidates = [found.best, *(replace(found.best, poses=poses) for poses in others)]
-    best, *rest = _refine_trials(run, found.drawn, candidates, run.recipe.trials[-1])
+    best, *rest = run.map(_refinements(run, found.drawn, candidates, run.recipe.trials[-1]))
     other = max(rest, key=run.value)
     if run.value(other) > run.value(best) + run.recipe.min_lead:
         best, other = other, best
@@ -211,15 +212,16 @@ def average_poses(
     return geometry.exp(twists.mean(0)) @ results[0]
 
 
-def _refine_trials(
+def _refinements(
     run: Run, drawn: PerCloud[Cloud], begun: Sequence[Fit], level: Level
-) -> list[Fit]:
+) -> list[Callable[[Run], Fit]]:
+    """For each trial the task that takes it through a level, on the same points."""
     some = run.thin(drawn, level.points)
 
-    def trial(fit: Fit) -> Callable[[Run], Fit]:
+    def refinement(fit: Fit) -> Callable[[Run], Fit]:
         return lambda run: run.fit(some, fit.poses, level, history=fit.history)
 
-    return run.map([trial(fit) for fit in begun])
+    return [refinement(fit) for fit in begun]
 
 
 def _half(cloud: Source, rows: Int[Array, " n"], frame: Normalisation, first: int) -> Cloud:
