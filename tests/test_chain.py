@@ -34,7 +34,7 @@ Chain = tuple[str, ...]
 
 @cache
 def name_of(code: CodeType) -> str | None:
-    """A function of coframe by its module and name; None for lambdas, local functions and others."""
+    """A function of coframe by module and name; None for lambdas, local functions and others."""
     file = Path(code.co_filename)
     if "<" in code.co_qualname or not file.is_relative_to(ROOT):
         return None

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scenes import random_poses
+from scenes import random_poses, unchecked
 
 import coframe
 from coframe import InputError, Options, geometry
@@ -363,3 +363,35 @@ def test_refining_moves_all_clouds_to_where_a_registration_would(scene, four):
     assert (refined.doubts, refined.warnings, refined.start) == ((doubt,), ("look",), "given")
     with pytest.raises(InputError, match="expected clouds in one common frame, found 2 groups"):
         coframe.refine(replace(four, groups=((0, 1), (2, 3))))
+
+
+@pytest.mark.parametrize("options", [None, {"components": 20}, "fast", coframe.TrackOptions()])
+def test_what_are_no_options_is_refused_by_every_verb(four, options):
+    verbs = (
+        lambda: coframe.register(four.clouds, four.poses, options=options),
+        lambda: coframe.extend(four, four.clouds[0], options=options),
+        lambda: coframe.refine(four, options=options),
+        lambda: coframe.judge(four.clouds, four.poses, options=options),
+    )
+    for verb in verbs:
+        with unchecked(), pytest.raises(InputError, match=r"options: expected coframe\.Options"):
+            verb()
+
+
+def test_what_is_said_of_the_run_stays_true(scene, four):
+    """Warnings are kept, sizes go on, and the options are those that the last cloud came with."""
+    known = replace(four, warnings=("look",), sizes=(9000, 8000, 7000, 6000))
+    longer = coframe.extend(known, scene.clouds[4], "velocity", options=FEW)
+    assert longer.warnings == ("look",)
+    assert longer.sizes == (9000, 8000, 7000, 6000, len(scene.clouds[4]))
+    assert longer.counts == longer.sizes
+    assert longer.options == FEW.record() | {"method": "extend"}
+    assert coframe.extend(four, scene.clouds[4], "velocity", options=FEW).sizes == ()
+    shorter = coframe.forget(longer, 1)
+    assert (shorter.warnings, shorter.sizes) == (
+        ("look",),
+        (9000, 7000, 6000, len(scene.clouds[4])),
+    )
+    refined = coframe.refine(replace(longer, sizes=()), options=FEW)
+    assert refined.options == FEW.record() | {"method": "refine"}
+    assert refined.warnings == ("look",)

@@ -93,6 +93,8 @@ def test_files_are_read_and_bad_poses_refused(
     result = coframe.judge(files, scene.poses, options=OPTIONS, release=False)
     assert result.names == ("scan0", "scan1", "scan2", "scan3")
     assert [Path(file).name for file in result.files] == [file.name for file in files]
+    pattern = coframe.judge(tmp_path / "*.ply", scene.poses, options=OPTIONS, release=False)
+    assert pattern.verdicts == result.verdicts
     with pytest.raises(coframe.InputError, match="poses: expected shape"):
         coframe.judge(files, scene.poses[:3])
 

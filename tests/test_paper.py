@@ -10,6 +10,7 @@ from scenes import bits, blobs, random_poses, relative, views
 
 from coframe import geometry, paper
 from coframe.em.loop import Status
+from coframe.io import ply
 from coframe.paper.batch import outlier_density
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
@@ -284,3 +285,16 @@ def test_the_callback_sees_user_units_and_may_stop_in_either_phase():
         assert stopped.status is Status.STOPPED
         assert stopped.iterations == number + 1
         np.testing.assert_array_equal(stopped.poses, result.history[number].poses)
+
+
+def test_files_are_read(tmp_path):
+    clouds, means = problem(3)
+    for j, cloud in enumerate(clouds):
+        ply.write(tmp_path / f"scan{j}.ply", cloud)
+    files = sorted(tmp_path.glob("*.ply"))
+    result = paper.batch(files, means, iterations=3)
+    assert result.names == ("scan0", "scan1", "scan2")
+    assert result.files == tuple(map(str, files))
+    expected = paper.batch(clouds, means, iterations=3).poses
+    for given in (files, tmp_path, str(tmp_path / "*.ply")):
+        np.testing.assert_array_equal(paper.batch(given, means, iterations=3).poses, expected)

@@ -20,7 +20,9 @@ from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud
+from coframe.em.joint import Constraints
 from coframe.evaluate import metrics
+from coframe.input.checks import as_priors
 from coframe.input.normalise import Normalisation
 from coframe.io import ply
 
@@ -321,6 +323,71 @@ def test_one_known_place_is_kept(problem: Problem) -> None:
     np.testing.assert_allclose(
         away.register(priors=[prior]).poses[1, :3, 3], away.truth[1, :3, 3], rtol=0, atol=1e-5
     )
+
+
+def some_covariance(deviation: float) -> np.ndarray:
+    """Of a twist, different in every direction."""
+    A = np.random.default_rng(1).normal(size=(6, 6))
+    return deviation**2 * (A @ A.T + np.eye(6))
+
+
+def test_priors_and_results_have_one_convention(problem: Problem) -> None:
+    """A prior that leaves the points no say is the covariance of the result, and may be given
+    again.
+    """
+    away = problem.with_origin(1, OFF_CENTRE)
+    away.start[0] = away.truth[0]
+    prior = PosePrior(1, away.truth[1], some_covariance(1e-7))
+    few = Options(components=60, iterations=3)
+    result = away.register(fixed=[0], priors=[prior], options=few)
+    found = result.pose_covariance[1]
+    np.testing.assert_allclose(
+        found, prior.covariance, rtol=1e-3, atol=1e-3 * np.abs(prior.covariance).max()
+    )
+    again = away.register(fixed=[0], priors=[PosePrior(1, result.poses[1], found)], options=few)
+    np.testing.assert_allclose(again.poses[1], result.poses[1], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("about", [None, OFF_CENTRE])
+def test_a_prior_is_what_its_words_say(problem: Problem, about: np.ndarray | None) -> None:
+    """Its density by brute force, in the user's units: the cloud's turn, and the point's shift."""
+    clouds = [100 * cloud + 7 for cloud in problem.clouds]
+    units = np.repeat([1.0, 100.0], 3)
+    covariance = some_covariance(0.1) * np.outer(units, units)
+    believed, pose = geometry.exp(
+        np.array([[0.3, 0.2, 0.1, 9.0, 2.0, 3.0], [0.1, 0.2, -0.3, 4.0, 8.0, 3.0]])
+    )
+    frames, origin = Normalisation.of(clouds), np.array([5.0, 6.0, 7.0])
+    priors = as_priors([PosePrior(1, believed, covariance, about)], frames, origin)
+    found = Constraints(priors=priors).penalty(
+        frames.enter_poses(np.stack([pose] * len(clouds)), origin)
+    )
+    point = np.median(clouds[1], axis=0) if about is None else about
+    turn = geometry.log_rotation(pose[:3, :3] @ believed[:3, :3].T)
+    shift = geometry.transform(pose, point[None])[0] - geometry.transform(believed, point[None])[0]
+    error = np.concatenate([turn, shift])
+    assert found == pytest.approx(-0.5 * error @ np.linalg.solve(covariance, error), rel=1e-9)
+
+
+def test_the_point_of_a_prior_is_a_matter_of_words(problem: Problem) -> None:
+    """Written about another point, with its covariance there, it gives the same poses."""
+    twist = np.array([2e-3, -1e-3, 1e-3, 1e-3, 2e-3, -1e-3])
+    believed = geometry.exp(twist) @ problem.truth[1]
+    covariance = some_covariance(1e-4)
+    arm = believed[:3, :3] @ (OFF_CENTRE - np.median(problem.clouds[1], axis=0))
+    lever = geometry.lever(arm)
+
+    def found(covariance: np.ndarray, about: np.ndarray | None) -> np.ndarray:
+        prior = PosePrior(1, believed, covariance, about)
+        settings = Options(components=60, points=400, iterations=6)
+        start = replace(problem, start=problem.truth)
+        return start.register_unchecked(fixed=[0], priors=[prior], options=settings).poses
+
+    poses = found(covariance, None)
+    same = found(lever @ covariance @ lever.T, OFF_CENTRE)
+    other = found(covariance, OFF_CENTRE)
+    np.testing.assert_allclose(same, poses, rtol=0, atol=1e-6)
+    assert np.abs(other - poses).max() > 1e-4  # which the covariance as it was does not
 
 
 def test_translation_only_leaves_rotations_alone(problem: Problem) -> None:
