@@ -4,8 +4,8 @@ anything of coframe.
 
 Points V[j][i], poses R[j], t[j], means mu[k], priors p[k] or, for each cloud its own, p[j][k].
 sigma[k] is a variance, or a D x D matrix for the model of eqs. (1) to (7), before the paper
-restricts it to spheres. Equations have the numbers of the journal article. The densities are
-Decimals: their exponential never underflows, so that no trick is needed where the paper has none.
+restricts it to spheres. Numbers of equations are the journal's. The densities are Decimals: their
+exponential never underflows, so that no trick is needed where the paper has none.
 """
 
 import decimal
@@ -17,7 +17,7 @@ decimal.getcontext().Emin = decimal.MIN_EMIN
 
 
 def beta(V, R, t, p, mu, sigma):
-    """Eq. (9): beta_jik, the density of component k at point i of cloud j times (2 pi)^(D/2)."""
+    """Eq. (9): beta_jik, density of component k at point i of cloud j, without (2 pi)^(-D/2)."""
     D = len(mu[0])
     p = np.broadcast_to(p, (len(V), len(mu)))
     spheres = np.ndim(sigma) == 1
@@ -56,7 +56,7 @@ def alpha(beta, c):
 
 
 def log_likelihood(beta, c, w=None):
-    """The logarithm of eq. (1) per cloud, again without (2 pi)^(-D/2); w[j][i] weighs points."""
+    """The logarithm of eq. (1), per cloud, without (2 pi)^(-D/2); w[j][i] weighs the points."""
     out = []
     for j in range(len(beta)):
         out.append(0.0)

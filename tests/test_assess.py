@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scenes import JointProblem
+from test_joint import DENSE, Problem, dense
 
 from coframe import geometry
 from coframe.align import covariance
-from coframe.align import verdict as assess
-from coframe.em import joint
-from coframe.em.joint import UNCONSTRAINED, Constraints, Prior
+from coframe.align.verdict import gaps, verdicts
+from coframe.em.joint import UNCONSTRAINED, Constraints, DenseEquations, Prior, System
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 PATCHES, POINTS, NOISE = 25, 200, 0.01
@@ -53,13 +53,13 @@ def plane(
 def test_the_gap_is_the_offset_along_the_normal() -> None:
     rng = np.random.default_rng(0)
     moments, mixture = hard_moments([plane(rng), plane(rng, 0.1)], PATCHES)
-    gap, variance, weight = assess.gaps(moments, mixture)
+    gap, variance, weight = gaps(moments, mixture)
     np.testing.assert_allclose(np.abs(gap), 0.1, atol=5 * NOISE * np.sqrt(2 / POINTS))
     np.testing.assert_allclose(gap[0], -gap[1])
     # the offset does not count as noise
     np.testing.assert_allclose(np.median(variance), NOISE**2 * 2 / POINTS, rtol=0.1)
     np.testing.assert_allclose(weight, POINTS / 2)
-    for verdict in assess.verdicts(moments, mixture):
+    for verdict in verdicts(moments, mixture):
         assert verdict.residual == pytest.approx(0.1, rel=0.01)
         assert verdict.expected == pytest.approx(NOISE * np.sqrt(2 / POINTS), rel=0.2)
 
@@ -67,7 +67,7 @@ def test_the_gap_is_the_offset_along_the_normal() -> None:
 def test_the_gap_of_aligned_clouds_is_what_noise_leaves() -> None:
     rng = np.random.default_rng(0)
     moments, mixture = hard_moments([plane(rng) for _ in range(4)], PATCHES)
-    for verdict in assess.verdicts(moments, mixture):
+    for verdict in verdicts(moments, mixture):
         assert verdict.verdict == "aligned"
         assert verdict.residual == pytest.approx(verdict.expected, rel=0.5)
         assert verdict.overlap == verdict.inliers == 1
@@ -76,9 +76,9 @@ def test_the_gap_of_aligned_clouds_is_what_noise_leaves() -> None:
 def test_a_cloud_beside_the_others_is_weak() -> None:
     rng = np.random.default_rng(0)
     moments, mixture = hard_moments([plane(rng, height) for height in (0, 0, 0, 0.05)], PATCHES)
-    verdicts = assess.verdicts(moments, mixture)
-    assert [v.verdict for v in verdicts] == ["aligned"] * 3 + ["weak"]
-    assert "as far" in verdicts[3].reason
+    found = verdicts(moments, mixture)
+    assert [v.verdict for v in found] == ["aligned"] * 3 + ["weak"]
+    assert "as far" in found[3].reason
 
 
 def test_a_cloud_without_overlap_fails() -> None:
@@ -87,10 +87,10 @@ def test_a_cloud_without_overlap_fails() -> None:
     moments, mixture = hard_moments(
         [plane(rng, seen=common), plane(rng, seen=common), plane(rng, seen=alone)], PATCHES
     )
-    verdicts = assess.verdicts(moments, mixture)
-    assert [v.verdict for v in verdicts] == ["aligned", "aligned", "failed"]
-    assert [v.overlap for v in verdicts] == [1, 1, 0]
-    assert "0%" in verdicts[2].reason
+    found = verdicts(moments, mixture)
+    assert [v.verdict for v in found] == ["aligned", "aligned", "failed"]
+    assert [v.overlap for v in found] == [1, 1, 0]
+    assert "0%" in found[2].reason
 
 
 def test_a_cloud_of_outliers_fails() -> None:
@@ -98,7 +98,7 @@ def test_a_cloud_of_outliers_fails() -> None:
     points, labels = plane(rng)
     lost = np.where(rng.uniform(size=len(labels)) < 0.8, -1, labels)
     moments, mixture = hard_moments([plane(rng), plane(rng), (points, lost)], PATCHES)
-    verdict = assess.verdicts(moments, mixture)[2]
+    verdict = verdicts(moments, mixture)[2]
     assert (verdict.verdict, verdict.inliers) == ("failed", pytest.approx(0.2, abs=0.02))
     assert "20%" in verdict.reason
 
@@ -161,7 +161,7 @@ def test_covariance_is_symmetric_and_not_negative(
 @each_dimension
 def test_covariance_beside_a_fixed_cloud_is_the_inverse_of_the_rest(D: int) -> None:
     p = Assessed(D)
-    H, _ = joint.system(p.moments, p.certain, p.scene_centre)
+    H, _ = dense(p.moments, p.certain, p.scene_centre)
     whole = np.zeros_like(H)
     whole[p.P :, p.P :] = np.linalg.inv(H[p.P :, p.P :])
     C = p.covariance(Constraints(fixed=(0,)))
@@ -172,12 +172,15 @@ def test_covariance_beside_a_fixed_cloud_is_the_inverse_of_the_rest(D: int) -> N
 @each_dimension
 def test_covariance_of_shifts_is_that_in_the_gauge_of_the_average_cloud(D: int) -> None:
     p = Assessed(D)
-    H, _ = joint.system(p.moments, p.precisions, p.scene_centre)
+    H, _ = dense(p.moments, p.precisions, p.scene_centre)
     shift = np.tile(np.arange(p.P) >= p.P - D, p.M)
     mean = np.tile(np.eye(D), (p.M, p.M)) / p.M
     pseudo = np.linalg.pinv(H[np.ix_(shift, shift)], hermitian=True)  # least twists: none in common
     np.testing.assert_allclose(mean @ pseudo, 0, atol=1e-9)
-    whole = joint.covariance(H, D, Constraints(motion="translation"))
+    shifts = Constraints(motion="translation")
+    system = System(p.moments, p.precisions, p.scene_centre, p.poses, shifts, DENSE)
+    assert isinstance(system.equations, DenseEquations)
+    whole = system.equations.covariance(system.allowed, gauge_free=True)
     np.testing.assert_allclose(
         whole[np.ix_(shift, shift)], pseudo, rtol=1e-6, atol=1e-7 * np.abs(pseudo).max()
     )
@@ -242,7 +245,7 @@ def test_a_tight_prior_is_the_covariance(D: int, covariance: Covariance) -> None
     A = np.random.default_rng(0).normal(size=(p.P, p.P))
     known = 1e-8 * (A @ A.T + np.eye(p.P))
     C = covariance(
-        p, Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), place=np.zeros(D)),))
+        p, Constraints(priors=(Prior(1, np.eye(D + 1), np.linalg.inv(known), point=np.zeros(D)),))
     )
     np.testing.assert_allclose(C[1], known, rtol=1e-3, atol=1e-3 * np.abs(known).max())
     assert (np.linalg.eigvalsh(C)[[0, 2, 3]].max(1) > 1e-4).all()
@@ -252,25 +255,25 @@ def test_a_tight_prior_is_the_covariance(D: int, covariance: Covariance) -> None
 
 
 @each_dimension
-def test_the_pull_is_what_the_tangents_ask_for_where_normals_hold(D: int) -> None:
+def test_the_bias_is_what_the_tangents_ask_for_beyond_the_normals(D: int) -> None:
     p, constraints = Assessed(D), Constraints(fixed=(0,))
     values, axes = np.linalg.eigh(p.mixture.covariances)
     loose = (
-        axes * (np.maximum(values[:, :1] / values, joint.LEAST_TANGENT) / values)[:, None]
+        axes * (np.maximum(values[:, :1] / values, MODEL.min_tangent) / values)[:, None]
     ) @ axes.transpose(0, 2, 1)
-    H, left = joint.system(p.moments, loose, p.scene_centre)
-    _, g = joint.system(p.moments, p.precisions, p.scene_centre)
-    pull = np.zeros_like(g)
-    pull[p.P :] = -np.linalg.solve(H[p.P :, p.P :], (g - left)[p.P :])
+    H, left = dense(p.moments, loose, p.scene_centre)
+    _, g = dense(p.moments, p.precisions, p.scene_centre)
+    bias = np.zeros_like(g)
+    bias[p.P :] = -np.linalg.solve(H[p.P :, p.P :], (g - left)[p.P :])
     extra = p.error_covariance(constraints) - p.covariance(constraints)
-    assert np.linalg.norm(pull) > 0.01
+    assert np.linalg.norm(bias) > 0.01
     np.testing.assert_allclose(
-        extra, p.at_places(np.outer(pull, pull)), rtol=1e-6, atol=1e-7 * np.abs(extra).max()
+        extra, p.at_places(np.outer(bias, bias)), rtol=1e-6, atol=1e-7 * np.abs(extra).max()
     )
 
 
 @each_dimension
-def test_round_components_do_not_pull(D: int) -> None:
+def test_round_components_cause_no_bias(D: int) -> None:
     p = Assessed(D)
     p.mixture = replace(p.mixture, covariances=np.tile(0.3 * np.eye(D), (len(p.means), 1, 1)))
     np.testing.assert_allclose(p.error_covariance(), p.covariance(), rtol=1e-9)
@@ -290,7 +293,7 @@ def corner(rng: np.random.Generator, upper: float) -> tuple[np.ndarray, np.ndarr
     return np.choose(wall[:, None], [np.c_[off, u, v], np.c_[u, off, v], np.c_[u, v, off]]), labels
 
 
-def test_clouds_that_see_the_same_patches_in_part_are_pulled() -> None:
+def test_clouds_that_see_the_same_patches_in_part_are_biased() -> None:
     """One cloud sees the lower half of each patch of the upright walls.
 
     It lies in place, yet is drawn up the walls.
@@ -302,17 +305,9 @@ def test_clouds_that_see_the_same_patches_in_part_are_pulled() -> None:
         rng = np.random.default_rng(0)
         moments, mixture = hard_moments([corner(rng, upper) for upper in (1.0, 1.0, seen)], 18)
         given = moments, mixture, geometry.identity(3, 3), UNCONSTRAINED
-        pull = (
-            covariance.pull(
-                moments,
-                mixture,
-                np.average(mixture.means, axis=0, weights=mixture.weights),
-                *given[2:],
-            )[2]
-            @ up
-        )
+        bias = covariance.tangential_bias(*given)[2] @ up
         deviation = np.sqrt(covariance.pose_covariance(*given)[2, 5, 5])
-        deviations.append(pull / deviation)
+        deviations.append(bias / deviation)
         assert covariance.error_covariance(*given)[2, 5, 5] >= deviation**2
     assert abs(deviations[0]) < 1
     assert deviations[1] > 4

@@ -116,7 +116,7 @@ def test_interrupted_again_and_again(
     assert_same(result, whole[0])
 
 
-def test_a_journal_changes_nothing(
+def test_a_checkpoint_changes_nothing(
     scene: simulate.SimulatedScene, whole: tuple[coframe.Registration, int], tmp_path: Path
 ) -> None:
     with coframe.Checkpoint(tmp_path / "run.db", every=0.0) as checkpoint:
@@ -252,10 +252,12 @@ def folder(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
+# The command, with a checkpoint that is written after every step.
 CODE = """
+from functools import partial
+import coframe
 from coframe.cli import main
-from coframe.compute import checkpoint
-checkpoint.SECONDS = 0.0
+coframe.Checkpoint = partial(coframe.Checkpoint, every=0.0)
 main()
 """
 

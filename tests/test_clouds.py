@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The door: what comes in is good, or refused in one sentence that names it."""
+"""What comes in is good, or refused in one sentence that names it."""
 
 from types import SimpleNamespace
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,7 @@ from scenes import unchecked
 
 import coframe
 from coframe import geometry, threads
-from coframe.align import schedule
-from coframe.align.level import Level
+from coframe.align.recipe import ALIGN, Level
 from coframe.compute.cluster import Packed, Remote, check_client
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
@@ -38,6 +37,15 @@ from coframe.start import search
 distributed = pytest.importorskip("distributed")
 
 OPTIONS = coframe.Options(components=30, points=150, iterations=3, threads=1)
+# Every kind of phase, each once: over a network, an iteration takes as long as a message does.
+SHORT = replace(
+    ALIGN,
+    reaches=(None, 0.05),
+    first=replace(ALIGN.first, iterations=4),
+    trials=(Level(20, 100, 3, burn_in=1),),
+    max_repetitions=1,
+    repeat_iterations=2,
+)
 LARGE = 60_000  # points of a cloud whose classification takes long enough to be interrupted
 
 
@@ -111,16 +119,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     processes.end()
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind of phase, each once: here an iteration takes as long as its messages."""
-    monkeypatch.setattr(schedule, "DEVIATIONS", (None, 0.05))
-    monkeypatch.setattr(schedule, "FIRST", replace(schedule.FIRST, iterations=4))
-    monkeypatch.setattr(schedule, "TRIALS", (Level(20, 100, 3, maturing=1),))
-    monkeypatch.setattr(schedule, "MOST_LINKS", 1)
-    monkeypatch.setattr(schedule, "AGAIN", 2)
-
-
 @pytest.fixture(scope="module")
 def scene() -> simulate.SimulatedScene:
     return simulate.scene(
@@ -145,7 +143,7 @@ def files(scene: simulate.SimulatedScene, tmp_path_factory: pytest.TempPathFacto
 
 def registered(clouds: Any, poses: np.ndarray | None, **arguments: Any) -> coframe.Registration:
     with unchecked():
-        return coframe.register(clouds, poses, options=OPTIONS, **arguments)
+        return coframe.register(clouds, poses, options=OPTIONS, recipe=SHORT, **arguments)
 
 
 def same_result(one: coframe.Registration, other: coframe.Registration) -> None:
@@ -242,20 +240,21 @@ def test_strays_count_as_nothing_on_workers_too(
     points = cloud_files.read(files[0])
     np.save(tmp_path / "glitch.npy", np.insert(points, 7, [[1e9, 0, 0]], axis=0))
     paths = [tmp_path / "glitch.npy", files[1]]
-    with unchecked(), cluster.client(2) as client:
-        far, here = (
-            given.on_workers(paths, None, cluster=client),
-            given.files(paths, None, None, threads=1),
-        )
+    with (
+        unchecked(),
+        cluster.client(2) as client,
+        given.open_clouds(paths, None, None, threads=1) as here,
+    ):
+        far = given.on_workers(paths, None, cluster=client)
         for one, other in zip(far.summaries, here.summaries, strict=True):
             np.testing.assert_array_equal(
                 [one.median, one.low, one.high], [other.median, other.low, other.high]
             )
             assert (one.count, one.extent) == (other.count, other.extent)
         assert far.clouds.map(cloud_digest) == here.clouds.map(cloud_digest)
-    assert here.held[0].weights is not None
+    assert here.loaded[0].weights is not None
     assert here.summaries[0].count == len(points)
-    assert here.held[1].weights is None
+    assert here.loaded[1].weights is None
 
 
 def test_the_command_line_on_a_cluster(
@@ -289,8 +288,8 @@ def test_the_command_line_on_a_cluster(
             timeout=300,
         )
         assert run.returncode in (0, 1), run.stderr
-        told = json.loads(run.stdout)
-        assert len(told["clouds"]) == 3, told
+        said = json.loads(run.stdout)
+        assert len(said["clouds"]) == 3, said
     one, other = tmp_path / "threads", tmp_path / "cluster"
     assert json.loads((one / "poses.json").read_text()) == json.loads(
         (other / "poses.json").read_text()
@@ -321,38 +320,37 @@ def test_lost_workers_cost_no_bit(
     alone: coframe.Registration,
     cluster: Processes,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster.add_workers(2)
-    output, killed = tmp_path / "cluster", []
-    whole: Callable[..., Any] = given.Given.targets
+    output = tmp_path / "cluster"
+    killed: list[tuple[Any, int]] = []
+    ended = threading.Event()
     with cluster.client(4) as client:
 
         def in_the_middle(step: coframe.Iteration) -> None:
             if len(step.poses) and step.number == 8 and not killed:
                 killed.append(("iteration", kill_one(client)))
 
-        @contextmanager
-        def while_classifying(self: Any, *arguments: Any) -> Iterator[Any]:
-            def watch() -> None:
-                while not list(output.glob(".merged-*")):
-                    time.sleep(0.001)
-                killed.append((len(list(output.glob("merged-*"))), kill_one(client)))
+        def while_classifying() -> None:
+            while not ended.is_set():
+                if list(output.glob(".merged-*")):
+                    killed.append((len(list(output.glob("merged-*"))), kill_one(client)))
+                    return
+                time.sleep(0.001)
 
-            with whole(self, *arguments) as targets:
-                watcher = threading.Thread(target=watch)
-                watcher.start()
-                yield targets
-                watcher.join()
-
-        monkeypatch.setattr(given.Given, "targets", while_classifying)
-        result = registered(
-            files,
-            scene.poses,
-            cluster=client,
-            output=output,
-            on_iteration=in_the_middle,
-        )
+        watcher = threading.Thread(target=while_classifying)
+        watcher.start()
+        try:
+            result = registered(
+                files,
+                scene.poses,
+                cluster=client,
+                output=output,
+                on_iteration=in_the_middle,
+            )
+        finally:
+            ended.set()
+            watcher.join()
         assert killed[0][0] == "iteration"
         assert killed[1][0] < len(files)  # not all were written yet
         deadline = time.monotonic() + 20
@@ -376,7 +374,7 @@ def test_what_is_wrong_with_a_file_is_said_by_the_one_who_asked(
             registered(files, None, cluster=client, weights=[np.ones(3)] * 5)
         with pytest.raises(coframe.InputError, match="output: expected"):
             registered([np.eye(3)] * 2, None, cluster=client, output=tmp_path)
-    with pytest.raises(coframe.InputError, match="sweep: expected a client"):
+    with pytest.raises(coframe.InputError, match="cluster: expected a client"):
         check_client("tcp://127.0.0.1:8786")
 
 
@@ -414,7 +412,7 @@ def test_encrypted(scene: simulate.SimulatedScene, tmp_path: Path) -> None:
             clouds = Local([Cloud.of(cloud) for cloud in scene.clouds])
             mixture = seeding.seed(np.concatenate(scene.clouds), 5, 20, 1e-6, np.eye(3))
             poses = geometry.identity(5, 3)
-            far = Remote.sent(client, clouds.things).sweep(threads=1, tolerance=1e-6)
+            far = Remote.sent(client, clouds.items).sweep(threads=1, tolerance=1e-6)
             for one, other in zip(
                 far.moments(poses, mixture),
                 clouds.sweep(threads=1, tolerance=1e-6).moments(poses, mixture),

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coframe.em.growth import implied
-from scenes import random_poses
+from scenes import random_poses, unchecked
 
 import coframe
 from coframe import InputError, Options, geometry
 from coframe.data import simulate
+from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL
 from coframe.evaluate import metrics
 from coframe.io import ply
 from coframe.result.groups import side_by_side
@@ -68,9 +69,9 @@ def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
 
 
 def test_the_mixture_is_that_of_past_and_new_moments(four, five):
-    """The moments that the old mixture stands for, plus those of the new cloud, exactly."""
+    """What the old mixture stands for, plus what the new cloud says of each old component."""
     K = len(four.mixture)
-    total = implied(four.mixture, four.moments.mass.sum(0))
+    total = Moments.implied_by(four.mixture, four.moments.mass.sum(0), MODEL.past_points)
     new = five.moments[4].recentred(five.moments.about)
     about = five.moments.about[:K]
     total = total.recentred(about)
@@ -163,7 +164,7 @@ def test_global_matching_needs_no_start():
 
 
 def test_what_is_known_of_the_clouds_stays_with_them(scene, four, tmp_path):
-    """Colours, files and groups grow and shrink with the clouds; the result can still be saved."""
+    """Colours, files and groups grow and shrink with the clouds; the result can be saved."""
     red = [np.full(len(cloud), j, np.uint8) for j, cloud in enumerate(scene.clouds)]
     for j, cloud in enumerate(scene.clouds[:5]):
         ply.write(tmp_path / f"scan{j}.ply", cloud, red=red[j], green=red[j], blue=red[j])
@@ -361,3 +362,35 @@ def test_refining_moves_all_clouds_to_where_a_registration_would(scene, four):
     assert (refined.doubts, refined.warnings, refined.start) == ((doubt,), ("look",), "given")
     with pytest.raises(InputError, match="expected clouds in one common frame, found 2 groups"):
         coframe.refine(replace(four, groups=((0, 1), (2, 3))))
+
+
+@pytest.mark.parametrize("options", [None, {"components": 20}, "fast", coframe.TrackOptions()])
+def test_what_are_no_options_is_refused_by_every_verb(four, options):
+    verbs = (
+        lambda: coframe.register(four.clouds, four.poses, options=options),
+        lambda: coframe.extend(four, four.clouds[0], options=options),
+        lambda: coframe.refine(four, options=options),
+        lambda: coframe.judge(four.clouds, four.poses, options=options),
+    )
+    for verb in verbs:
+        with unchecked(), pytest.raises(InputError, match=r"options: expected coframe\.Options"):
+            verb()
+
+
+def test_what_is_said_of_the_run_stays_true(scene, four):
+    """Warnings are kept, sizes go on, and the options are those that the last cloud came with."""
+    known = replace(four, warnings=("look",), sizes=(9000, 8000, 7000, 6000))
+    longer = coframe.extend(known, scene.clouds[4], "velocity", options=FEW)
+    assert longer.warnings == ("look",)
+    assert longer.sizes == (9000, 8000, 7000, 6000, len(scene.clouds[4]))
+    assert longer.counts == longer.sizes
+    assert longer.options == FEW.record() | {"method": "extend"}
+    assert coframe.extend(four, scene.clouds[4], "velocity", options=FEW).sizes == ()
+    shorter = coframe.forget(longer, 1)
+    assert (shorter.warnings, shorter.sizes) == (
+        ("look",),
+        (9000, 7000, 6000, len(scene.clouds[4])),
+    )
+    refined = coframe.refine(replace(longer, sizes=()), options=FEW)
+    assert refined.options == FEW.record() | {"method": "refine"}
+    assert refined.warnings == ("look",)

@@ -13,11 +13,10 @@ from scenes import FAST, disturbed, refuse, registered, simulated_scans, uncheck
 
 import coframe
 from coframe import geometry
-from coframe.align import schedule
-from coframe.api.register import UNDECIDED
+from coframe.align.recipe import ALIGN
+from coframe.api.register import AMBIGUOUS, _relative_turn
 from coframe.data import datasets, simulate
 from coframe.evaluate import metrics
-from coframe.start import search
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     start = off(views.poses, 60.0, seed=1)
     alone = coframe.register(views.clouds, start, options=replace(FAST, start="identity"))
     assert metrics.rotation_errors(alone.poses, views.poses).max() > 30
-    assert alone.warnings == (UNDECIDED,)
+    assert alone.warnings == (AMBIGUOUS,)
     asked: list[int] = []
     result = registered(views.clouds, poses=start, on_pair=lambda done, total: asked.append(total))
     assert metrics.rotation_errors(result.poses, views.poses).max() < 0.5
@@ -44,18 +43,13 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     assert asked
 
 
-def test_good_poses_are_not_matched(
-    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "find_start", refuse)
-    result = registered(turned.clouds, poses=off(turned.poses, 20.0, seed=0))
+def test_good_poses_are_not_matched(turned: simulate.SimulatedScene) -> None:
+    result = registered(turned.clouds, poses=off(turned.poses, 20.0, seed=0), on_pair=refuse)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
     assert (result.start, result.warnings, result.pairs_tried) == ("given", (), 0)
 
 
-def test_matched_poses_on_another_side_are_no_help(
-    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_matched_poses_on_another_side_are_no_help(turned: simulate.SimulatedScene) -> None:
     """Matching a body that looks the same from two sides may turn it around: what was given, though
     wrong, says which side.
     """
@@ -63,19 +57,21 @@ def test_matched_poses_on_another_side_are_no_help(
     around = turned.poses @ geometry.pose(
         geometry.exp_rotation(np.array([0, np.pi, 0])), np.zeros(3)
     )
-    found = search.Start(
-        (np.where(np.arange(6)[:, None, None] < 3, start, around),),
-        (tuple(range(6)),),
-        search.MATCHED,
-        15,
+    half = np.where(np.arange(6)[:, None, None] < 3, start, around)
+    assert _relative_turn(half, start) > ALIGN.max_relative_turn
+    assert _relative_turn(around[0] @ start, start) < 1e-6  # a turn that all share does not count
+    # every start is in doubt, and whatever matching finds counts as another side
+    recipe = replace(
+        ALIGN,
+        distinct=0.0,
+        rival_deficit=np.inf,
+        lone_rival_deficit=np.inf,
+        min_lead=-np.inf,
+        max_relative_turn=0.0,
     )
-    monkeypatch.setattr(search, "find_start", lambda *_, **__: found)
-    monkeypatch.setattr(
-        schedule, "rivals", lambda fits, runner, margin, lonely=None: list(fits) if lonely else []
-    )
-    result = registered(turned.clouds, poses=start)
+    result = registered(turned.clouds, poses=start, recipe=recipe)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
-    assert result.warnings == (UNDECIDED,)
+    assert result.warnings == (AMBIGUOUS,)
 
 
 def begun(
@@ -123,4 +119,4 @@ def test_a_view_of_a_flat_back_that_can_turn_is_said_to_be_in_doubt(
     errors = metrics.rotation_errors(result.poses, truth, reference=1)
     assert np.delete(errors, 0).max() < 0.5
     assert errors[0] > 0.5
-    assert UNDECIDED in result.warnings
+    assert AMBIGUOUS in result.warnings

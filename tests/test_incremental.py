@@ -38,18 +38,17 @@ def test_equals_the_paper(D, update_priors, Q):
     m, R, t = result.mixture, geometry.rotation(result.poses), geometry.translation(result.poses)
     new = paper.integrate(result, clouds[3], gamma=0.2, iterations=Q, update_priors=update_priors)
     past = posteriors(result, clouds[:3], result.poses)
-    c = m.outlier_density * (2 * np.pi) ** (D / 2)
-    model = (m.means, m.variances, m.weights, c)
-    options = {"gamma": 0.2, "Q": Q, "update_priors": update_priors}
+    uniform = m.outlier_density * (2 * np.pi) ** (D / 2)
     R_m, t_m, mu, sigma, p, a = oracle.incremental(
-        clouds[:3], R, t, *model, past, clouds[3], R[-1], t[-1], **options
-    )
+        clouds[:3], R, t, m.means, m.variances, m.weights, uniform, past, clouds[3], R[-1], t[-1],
+        gamma=0.2, Q=Q, update_priors=update_priors,
+    )  # fmt: skip
     close = {"rtol": 1e-9, "atol": 1e-9}
     np.testing.assert_allclose(new.poses[3], geometry.pose(R_m, t_m), **close)
     np.testing.assert_allclose(new.mixture.means, mu, **close)
     np.testing.assert_allclose(new.mixture.variances, sigma, **close)
     np.testing.assert_allclose(new.mixture.weights, p, **close)
-    np.testing.assert_allclose(new.visibility[3], a[:, :-1].sum(0), atol=1e-7)
+    np.testing.assert_allclose(new.moments.mass[3], a[:, :-1].sum(0), atol=1e-7)
     np.testing.assert_array_equal(new.poses[:3], result.poses)
     assert [
         len(x) for x in (new.clouds, new.labels, new.outlier_probability, new.verdicts, new.names)
@@ -138,7 +137,7 @@ def test_rejection_takes_degenerate_components_first_and_seeds_the_new_cloud(D):
         seeds = geometry.transform(new.poses[3], clouds[3])
         for k in moved:
             assert np.linalg.norm(seeds - new.mixture.means[k], axis=1).min() < 1e-9
-            assert new.visibility[:3, k].sum() == 0
+            assert new.moments.mass[:3, k].sum() == 0
 
 
 def test_what_cannot_be_integrated_is_refused():
@@ -165,14 +164,8 @@ def test_units_and_origin_change_nothing(D):
     moved = [V * scale + shift for V in clouds]
     T = geometry.pose(geometry.rotation(result.poses), geometry.translation(result.poses) * scale)
     T = T @ geometry.pose(np.eye(D), -shift)
-    far = paper.batch(
-        moved[:3],
-        result.mixture.means * scale,
-        variances=result.mixture.variances * scale**2,
-        poses=T,
-        gamma=0.0,
-        iterations=0,
-    )
+    means, variances = result.mixture.means * scale, result.mixture.variances * scale**2
+    far = paper.batch(moved[:3], means, variances=variances, poses=T, gamma=0.0, iterations=0)
     other = paper.integrate(far, moved[3], gamma=0.0, iterations=3, epsilon=1e-6 * scale**2)
     np.testing.assert_allclose(
         geometry.rotation(other.poses), geometry.rotation(one.poses), atol=1e-8

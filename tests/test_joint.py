@@ -1,18 +1,81 @@
 # SPDX-License-Identifier: MIT
 """The joint pose step: its derivatives against brute force, its laws."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scenes import JointProblem, unchecked
 
 import coframe
 from coframe import geometry
+from coframe.align.recipe import ALIGN
 from coframe.data import simulate
-from coframe.em import joint, joint_sparse
-from coframe.em.joint import Constraints, Prior
+from coframe.em import joint
+from coframe.em.joint import UNCONSTRAINED, Constraints, DenseEquations, Prior, System
+from coframe.em.joint_sparse import DAMPING, SparseEquations
 from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL, ModelRecipe
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
+DENSE, SPARSE = replace(MODEL, sparse=False), replace(MODEL, sparse=True)
+
+
+class Problem:
+    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to
+    each of its quantities.
+    """
+
+    def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
+        rng = np.random.default_rng([seed, D])
+        self.D, self.M, self.P = D, M, geometry.degrees_of_freedom(D)
+        self.points = rng.normal(size=(M, N, D)) + 3
+        self.alpha = rng.dirichlet(np.full(K, 0.3), size=(M, N)) * rng.uniform(size=(M, N, 1))
+        self.means, self.centre = rng.normal(size=(K, D)) + 3, rng.normal(size=D)
+        A = rng.normal(size=(K, D, D))
+        self.precisions = A @ A.transpose(0, 2, 1) + 0.1 * np.eye(D)
+        y = self.points[:, :, None] - self.means
+        self.moments = Moments(
+            self.means,
+            self.alpha.sum(1),
+            np.einsum("jik,jikd->jkd", self.alpha, y),
+            np.einsum("jik,jikd,jike->jkde", self.alpha, y, y),
+            np.full(M, float(N)),
+        )
+        self.rng, self.poses = rng, geometry.identity(M, D)
+
+    def system(
+        self, constraints: Constraints = UNCONSTRAINED, moments: Moments | None = None
+    ) -> System:
+        moments = self.moments if moments is None else moments
+        return System(moments, self.precisions, self.centre, self.poses, constraints)
+
+    def residuals(self, points: np.ndarray) -> np.ndarray:
+        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the
+        points.
+        """
+        best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
+        L = np.linalg.cholesky(self.precisions)
+        return (
+            np.sqrt(self.alpha)[..., None]
+            * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)
+        ).ravel()
+
+    def moved(self, twists: np.ndarray) -> np.ndarray:
+        motions = geometry.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
+        return np.array(
+            [geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)]
+        )
+
+
+def dense(
+    moments: Moments, precisions: np.ndarray, centre: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Matrix and gradient of the dense system, in a row."""
+    M, D = len(moments.mass), len(centre)
+    system = System(moments, precisions, centre, geometry.identity(M, D), recipe=DENSE)
+    assert isinstance(system.equations, DenseEquations)
+    return system.equations.H, system.gradient.ravel()
 
 
 def misfit(moments: Moments, precisions: np.ndarray) -> float:
@@ -35,8 +98,8 @@ def test_misfit_is_that_of_the_points(D: int) -> None:
 
 @each_dimension
 def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
-    p = JointProblem(D)
-    H, g = joint.system(p.moments, p.precisions, p.centre)
+    p = Problem(D)
+    H, g = dense(p.moments, p.precisions, p.centre)
     h = 1e-6
     J = np.array(
         [
@@ -51,13 +114,13 @@ def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
 
 @each_dimension
 def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
-    p = JointProblem(D)
-    H, g = joint.system(p.moments, p.precisions, p.centre)
+    p = Problem(D)
+    H, g = dense(p.moments, p.precisions, p.centre)
     # shifts; a turn is free too, but only if the ellipsoids turn with it
     common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]
     np.testing.assert_allclose(H @ common, 0, atol=1e-9 * np.abs(H).max())
     np.testing.assert_allclose(common.T @ g, 0, atol=1e-9 * np.abs(g).max())
-    motions = joint.motions(p.moments, p.precisions, p.centre, p.poses, Constraints())
+    motions = p.system().motions()
     shift = (
         np.einsum("mij,j->mi", geometry.rotation(motions), p.centre)
         + geometry.translation(motions)
@@ -71,32 +134,28 @@ def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
 
 @each_dimension
 @pytest.mark.parametrize("seed", range(5))
-def test_clouds_pulled_apart_a_little_are_brought_back(D: int, seed: int) -> None:
+def test_clouds_moved_apart_a_little_are_brought_back(D: int, seed: int) -> None:
     """From near the optimum, Gauss-Newton converges: the misfit falls to that of the optimum, and
     stays there.
     """
     p = JointProblem(D, seed)
     moments = p.moments
     for _ in range(60):
-        moments = moments.moved(
-            joint.motions(moments, p.precisions, p.centre, p.poses, Constraints())
-        )
+        moments = moments.moved(p.system(moments=moments).motions())
     best = misfit(moments, p.precisions)
     disturbed = moments.moved(
         geometry.about(geometry.exp(0.02 * p.rng.normal(size=(p.M, p.P))), p.centre)
     )
     worse = misfit(disturbed, p.precisions)
-    again = disturbed.moved(
-        joint.motions(disturbed, p.precisions, p.centre, p.poses, Constraints())
-    )
+    again = disturbed.moved(p.system(moments=disturbed).motions())
     assert worse > best
     assert misfit(again, p.precisions) - best < 0.5 * (worse - best)
 
 
 @each_dimension
 def test_fixed_clouds_do_not_move(D: int) -> None:
-    p = JointProblem(D)
-    motions = joint.motions(p.moments, p.precisions, p.centre, p.poses, Constraints(fixed=(1, 3)))
+    p = Problem(D)
+    motions = p.system(Constraints(fixed=(1, 3))).motions()
     np.testing.assert_array_equal(motions[[1, 3]], geometry.identity(2, D))
     assert (np.abs(motions[[0, 2]] - np.eye(D + 1)).max((1, 2)) > 1e-6).all()
 
@@ -104,10 +163,10 @@ def test_fixed_clouds_do_not_move(D: int) -> None:
 @each_dimension
 def test_flat_components_give_way_along_their_surface_only(D: int) -> None:
     flat = np.diag([1.0, 1.0, 1e-4][-D:])  # thin along the last axis
-    soft = joint.softened(np.array([flat, np.eye(D)]))
+    soft = joint.softened(np.array([flat, np.eye(D)]), MODEL.slide)
     np.testing.assert_allclose(soft[1], np.eye(D))
     np.testing.assert_allclose(soft[0, -1, -1], 1e4)
-    assert soft[0, 0, 0] == pytest.approx(joint.LEAST_TANGENT)
+    assert soft[0, 0, 0] == pytest.approx(MODEL.min_tangent)
 
 
 @each_dimension
@@ -164,7 +223,6 @@ def test_many_clouds_move_as_few_do(
     fixed: tuple[int, ...],
     believed: bool,
     loose: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The system that is not written down has the solution and covariances of the one that is."""
     # In the dense system, a cloud that sees nothing may move for all others where the motion they
@@ -174,80 +232,76 @@ def test_many_clouds_move_as_few_do(
         0.1
         * np.random.default_rng(1).normal(size=(len(moments.mass), geometry.degrees_of_freedom(D)))
     )
-    given = (
-        moments,
-        precisions,
-        centre,
-        poses,
-        Constraints(fixed, motion, (belief(D),) if believed else ()),
+    constraints = Constraints(fixed, motion, (belief(D),) if believed else ())
+    written, through = (
+        System(moments, precisions, centre, poses, constraints, recipe)
+        for recipe in (DENSE, SPARSE)
     )
-    held = np.arange(len(poses)) > (4 if loose else -1)  # what nothing holds is moved by rounding
+    # what nothing constrains is moved by rounding
+    constrained = np.arange(len(poses)) > (4 if loose else -1)
 
     def relative(twists: np.ndarray) -> np.ndarray:
-        return twists[held] - twists[held].mean(0) if given[-1].gauge_free else twists[held]
+        some = twists[constrained]
+        return some - some.mean(0) if constraints.gauge_free else some
 
-    few, many_ = relative(joint.step(*given)), relative(joint.step_of_many(*given))
+    few, many_ = relative(written.twists()), relative(through.twists())
     assert np.abs(few).max() > 1e-2
     np.testing.assert_allclose(many_, few, rtol=0, atol=1e-10)
-    spread = joint.own_covariances(*given)
-    monkeypatch.setattr(joint_sparse, "FEWEST", 1)
-    monkeypatch.setattr(joint_sparse, "RATIO", 0.0)
-    found = joint.own_covariances(*given)
+    spread, found = written.covariances()[constrained], through.covariances()
     assert np.isfinite(found).all()
-    np.testing.assert_allclose(
-        found[held], spread[held], rtol=0, atol=1e-8 * np.abs(spread[held]).max()
-    )
+    np.testing.assert_allclose(found[constrained], spread, rtol=0, atol=1e-8 * np.abs(spread).max())
 
 
 @each_dimension
-@pytest.mark.parametrize("pays", [False, True])
-def test_clouds_that_nothing_holds_do_not_blur_the_others(
-    D: int, pays: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("recipe", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_clouds_that_nothing_constrains_do_not_blur_the_others(D: int, recipe: ModelRecipe) -> None:
     """Without a fixed cloud: one that shares nothing and one that sees nothing are unknown, the
     others as without these two.
     """
-    monkeypatch.setattr(joint_sparse, "pays", lambda clouds, components: pays)
     moments, precisions, centre = many(D, loose=True, empty=True)
     poses = geometry.identity(len(moments.mass), D)
-    found = joint.own_covariances(moments, precisions, centre, poses, Constraints())
+    whole = System(moments, precisions, centre, poses, recipe=recipe)
+    found = whole.covariances()
     np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
-    held = ~np.isin(np.arange(len(poses)), [3, 4])
-    alone = joint.own_covariances(
-        moments.only(held), precisions, centre, poses[held], Constraints()
-    )
-    np.testing.assert_allclose(found[held], alone, rtol=1e-9)
+    constrained = ~np.isin(np.arange(len(poses)), [3, 4])
+    rest = replace(whole, moments=moments.only(constrained), poses=poses[constrained])
+    alone = rest.covariances()
+    np.testing.assert_allclose(found[constrained], alone, rtol=1e-9)
     assert np.abs(alone).max() < 1
-    assert (np.diagonal(found[~held], axis1=1, axis2=2) > 1e15).all()
+    assert (np.diagonal(found[~constrained], axis1=1, axis2=2) > 1e15).all()
 
 
 @each_dimension
 def test_the_solution_of_many_is_exact_to_rounding(D: int) -> None:
-    M, P = 200, geometry.degrees_of_freedom(D)
+    M = 200
     moments, precisions, centre = many(D, M, K=150, loose=True, empty=True)
-    system = joint.of_many(moments, precisions, centre, geometry.identity(M, D), Constraints())
-    trace, free = joint.TRACE * joint.stiffness(moments, precisions, centre), system.held
-    found = system.factored(trace, free, damping=joint.DAMPING, gauge_free=True).solved(
-        system.gradient
+    poses = geometry.identity(M, D)
+    written, through = (
+        System(moments, precisions, centre, poses, recipe=recipe) for recipe in (DENSE, SPARSE)
     )
-    H, g = joint.system(moments, precisions, centre)
-    H = joint.regular(H + np.diag(trace.ravel()), P, True)
+    sparse, dense = through.equations, written.equations
+    assert isinstance(sparse, SparseEquations)
+    assert isinstance(dense, DenseEquations)
+    trace, free = joint.TRACE * through.stiffness(), sparse.constrained
+    factored = sparse.factored(trace, free, damping=DAMPING, gauge_free=True)
+    found = factored.solved(sparse.gradient)
+    H, g = dense.regularised(dense.H + np.diag(trace.ravel()), True), dense.gradient.ravel()
     left = (H @ found.ravel() - g)[free.ravel()]
     assert 0 < np.linalg.norm(found) < 1e3
     assert np.linalg.norm(left) < 1e-12 * np.linalg.norm(g)
     np.testing.assert_array_equal(found[~free], 0)
 
 
-def test_a_registration_solved_through_the_model_is_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From start to verdicts, both ways give the same but for rounding, covariances included."""
+def test_a_registration_solved_through_the_model_is_the_same() -> None:
+    """From start to verdicts, on clouds few enough for both ways: the same but for rounding,
+    covariances included.
+    """
     scene = simulate.scene(4, 300, degrees=90.0, noise_db=45.0, rng=np.random.default_rng(0))
     options = coframe.Options(components=20, points=200, iterations=3, threads=1)
     with unchecked():
         dense = coframe.register(scene.clouds, scene.poses, options=options)
-        monkeypatch.setattr(joint_sparse, "pays", lambda clouds, components: True)
-        through = coframe.register(scene.clouds, scene.poses, options=options)
+        sparse = replace(ALIGN, model=SPARSE)
+        through = coframe.register(scene.clouds, scene.poses, options=options, recipe=sparse)
     assert not np.array_equal(through.poses, dense.poses)  # it was the other way
     np.testing.assert_allclose(through.poses, dense.poses, rtol=0, atol=1e-8)
     np.testing.assert_allclose(

@@ -15,7 +15,7 @@ from scenes import unchecked
 import coframe
 from coframe.align import cost
 from coframe.data import simulate
-from coframe.input import source
+from coframe.input.source import ROWS
 from coframe.io import clouds as cloud_files
 from coframe.io.scan import Scan
 
@@ -23,16 +23,23 @@ OPTIONS = coframe.Options(components=40, points=200, iterations=3)
 GENEROUS = "2GB"
 
 
+def repeated(cloud: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """More points of the same surface than a block has."""
+    count = ROWS + 1000
+    return cloud[rng.integers(0, len(cloud), count)] + rng.normal(0, 1e-3, (count, 3))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Clouds in several formats: colours in some, intensity in all, an archive of two scans, rays
-    that met nothing.
+    that met nothing. The first has more points than a block.
     """
     scene = simulate.scene(
         5, 700, degrees=200.0, noise_db=45.0, outliers=0.1, rng=np.random.default_rng(0)
     )
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
-    scans = [Scan(c, intensity=rng.random(len(c))) for c in scene.clouds[:3]]
+    clouds = [repeated(scene.clouds[0], rng), *scene.clouds[1:3]]
+    scans = [Scan(c, intensity=rng.random(len(c))) for c in clouds]
     coloured = Scan(
         scans[0].points,
         rng.integers(0, 256, (len(scans[0]), 3), np.uint8),
@@ -57,11 +64,7 @@ def registered(folder: Path, **arguments: object) -> coframe.Registration:
         return coframe.register(folder, options=OPTIONS, **arguments)
 
 
-def test_blocks_give_the_bytes_of_the_whole(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # for both: where blocks begin shows in the last bits of a point's class
-    monkeypatch.setattr(source, "ROWS", 256)
+def test_blocks_give_the_bytes_of_the_whole(folder: Path, tmp_path: Path) -> None:
     whole = registered(folder)
     whole.save(tmp_path / "whole")
     blocks = registered(folder, memory=GENEROUS, output=tmp_path / "blocks")
@@ -82,12 +85,11 @@ def test_blocks_give_the_bytes_of_the_whole(
     assert again.sizes == ()
 
 
-def test_strays_count_as_nothing_in_blocks_too(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a point a million extents away in a file, the bytes are those of the run in memory."""
-    monkeypatch.setattr(source, "ROWS", 256)
-    points = np.load(folder / "d.npz")["one"]
+def test_strays_count_as_nothing_in_blocks_too(folder: Path, tmp_path: Path) -> None:
+    """A point a million extents away, in the middle of a file: the bytes are those of the run in
+    memory.
+    """
+    points = repeated(np.load(folder / "d.npz")["one"], np.random.default_rng(2))
     glitches = np.array([[1e7, 0, 0], [0, -1e9, 1e8]])
     np.save(tmp_path / "glitch.npy", np.concatenate([points[:300], glitches, points[300:]]))
     paths = [folder / "a.ply", tmp_path / "glitch.npy"]
@@ -124,7 +126,7 @@ def test_without_a_folder_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (
             lambda points: points * [1, np.nan, 1],
@@ -138,11 +140,11 @@ def test_without_a_folder_nothing_is_written(
     ids=["not finite", "a line", "too few", "the plane", "units"],
 )
 def test_bad_clouds_are_named_and_no_scratch_is_left(
-    folder: Path, tmp_path: Path, spoil: object, told: str
+    folder: Path, tmp_path: Path, spoil: object, message: str
 ) -> None:
     points = np.random.default_rng(0).normal(size=(300, 3))
     np.save(tmp_path / "bad.npy", spoil(points))
-    with pytest.raises(coframe.InputError, match=told):
+    with pytest.raises(coframe.InputError, match=message):
         coframe.register([folder, tmp_path / "bad.npy"], memory=GENEROUS, output=tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 

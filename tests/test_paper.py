@@ -10,7 +10,7 @@ from scenes import bits, blobs, random_poses, views
 
 from coframe import geometry, paper
 from coframe.em.loop import Status
-from coframe.evaluate.metrics import relative
+from coframe.io import ply
 from coframe.paper.batch import outlier_density
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
@@ -97,7 +97,7 @@ def test_what_is_said_of_the_points_fits_the_poses_and_mixture_returned(D):
         m.outlier_density * (2 * np.pi) ** (D / 2),
     )
     A, b, _ = oracle.sums(clouds, R, t, m.means, alpha)
-    np.testing.assert_allclose(result.visibility, A, atol=1e-7)
+    np.testing.assert_allclose(result.moments.mass, A, atol=1e-7)
     np.testing.assert_allclose(result.moments.first, b, atol=1e-7)
     for a, outlier, label in zip(alpha, result.outlier_probability, result.labels, strict=True):
         np.testing.assert_allclose(outlier, a[:, -1], atol=1e-8)
@@ -285,3 +285,16 @@ def test_the_callback_sees_user_units_and_may_stop_in_either_phase():
         assert stopped.status is Status.STOPPED
         assert stopped.iterations == number + 1
         np.testing.assert_array_equal(stopped.poses, result.history[number].poses)
+
+
+def test_files_are_read(tmp_path):
+    clouds, means = problem(3)
+    for j, cloud in enumerate(clouds):
+        ply.write(tmp_path / f"scan{j}.ply", cloud)
+    files = sorted(tmp_path.glob("*.ply"))
+    result = paper.batch(files, means, iterations=3)
+    assert result.names == ("scan0", "scan1", "scan2")
+    assert result.files == tuple(map(str, files))
+    expected = paper.batch(clouds, means, iterations=3).poses
+    for given in (files, tmp_path, str(tmp_path / "*.ply")):
+        np.testing.assert_array_equal(paper.batch(given, means, iterations=3).poses, expected)

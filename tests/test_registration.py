@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`register`, seen from outside: it finds the truth and keeps its promises.
 
-What it refuses is in test_register_door.
+What it refuses is in test_register_input.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,17 @@ import pytest
 from scenes import disturbed, unchecked
 
 import coframe
-from coframe import geometry
-from coframe.align.level import Level, Runner
-from coframe.align.schedule import FIRST
-from coframe.api.register import FLOOR, Options, PosePrior
-from coframe.compute.per_cloud import Local
+from coframe import Options, PosePrior, geometry
+from coframe.align.level import Run
+from coframe.align.recipe import ALIGN, Level
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud
+from coframe.em.joint import Constraints
 from coframe.evaluate import metrics
+from coframe.input.checks import as_priors
+from coframe.input.normalise import Normalisation
 from coframe.io import ply
 
 EPS = np.finfo(float).eps
@@ -70,7 +72,7 @@ def turn_uncertainty(result: coframe.Registration) -> np.ndarray:
 
 
 def agree(poses: np.ndarray, result: coframe.Registration, deviations: float = 3.0) -> bool:
-    """Whether rotations differ from a result's by no more than so many standard deviations."""
+    """Whether rotations are those of a result, up to so many standard deviations."""
     return bool(
         (
             metrics.rotation_errors(poses, result.poses) <= deviations * turn_uncertainty(result)
@@ -298,7 +300,8 @@ def test_a_prior_that_knows_nothing_changes_nothing(
 def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> None:
     away = problem.with_origin(1, OFF_CENTRE)
     places = np.diag([np.inf] * 3 + [1e-6**2] * 3)
-    result = away.register(priors=[PosePrior(j, pose, places) for j, pose in enumerate(away.truth)])
+    priors = [PosePrior(j, pose, places, np.zeros(3)) for j, pose in enumerate(away.truth)]
+    result = away.register(priors=priors)
     np.testing.assert_allclose(result.poses[:, :3, 3], away.truth[:, :3, 3], rtol=0, atol=1e-5)
     assert metrics.rotation_errors(result.poses, away.truth).max() < 0.3
     turns = geometry.angle(geometry.rotation(result.poses @ geometry.inverse(away.start)))
@@ -307,10 +310,75 @@ def test_gnss_gives_the_place_of_each_cloud_s_own_origin(problem: Problem) -> No
 
 def test_one_known_place_is_kept(problem: Problem) -> None:
     away = problem.with_origin(1, OFF_CENTRE)
-    prior = PosePrior(1, away.truth[1], np.diag([np.inf] * 3 + [1e-6**2] * 3))
+    prior = PosePrior(1, away.truth[1], np.diag([np.inf] * 3 + [1e-6**2] * 3), np.zeros(3))
     np.testing.assert_allclose(
         away.register(priors=[prior]).poses[1, :3, 3], away.truth[1, :3, 3], rtol=0, atol=1e-5
     )
+
+
+def some_covariance(deviation: float) -> np.ndarray:
+    """Of a twist, different in every direction."""
+    A = np.random.default_rng(1).normal(size=(6, 6))
+    return deviation**2 * (A @ A.T + np.eye(6))
+
+
+def test_priors_and_results_have_one_convention(problem: Problem) -> None:
+    """A prior that leaves the points no say is the covariance of the result, and may be given
+    again.
+    """
+    away = problem.with_origin(1, OFF_CENTRE)
+    away.start[0] = away.truth[0]
+    prior = PosePrior(1, away.truth[1], some_covariance(1e-7))
+    few = Options(components=60, iterations=3)
+    result = away.register(fixed=[0], priors=[prior], options=few)
+    found = result.pose_covariance[1]
+    np.testing.assert_allclose(
+        found, prior.covariance, rtol=1e-3, atol=1e-3 * np.abs(prior.covariance).max()
+    )
+    again = away.register(fixed=[0], priors=[PosePrior(1, result.poses[1], found)], options=few)
+    np.testing.assert_allclose(again.poses[1], result.poses[1], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("about", [None, OFF_CENTRE])
+def test_a_prior_is_what_its_words_say(problem: Problem, about: np.ndarray | None) -> None:
+    """Its density by brute force, in the user's units: the cloud's turn, and the point's shift."""
+    clouds = [100 * cloud + 7 for cloud in problem.clouds]
+    units = np.repeat([1.0, 100.0], 3)
+    covariance = some_covariance(0.1) * np.outer(units, units)
+    believed, pose = geometry.exp(
+        np.array([[0.3, 0.2, 0.1, 9.0, 2.0, 3.0], [0.1, 0.2, -0.3, 4.0, 8.0, 3.0]])
+    )
+    frames, origin = Normalisation.of(clouds), np.array([5.0, 6.0, 7.0])
+    priors = as_priors([PosePrior(1, believed, covariance, about)], frames, origin)
+    found = Constraints(priors=priors).penalty(
+        frames.enter_poses(np.stack([pose] * len(clouds)), origin)
+    )
+    point = np.median(clouds[1], axis=0) if about is None else about
+    turn = geometry.log_rotation(pose[:3, :3] @ believed[:3, :3].T)
+    shift = geometry.transform(pose, point[None])[0] - geometry.transform(believed, point[None])[0]
+    error = np.concatenate([turn, shift])
+    assert found == pytest.approx(-0.5 * error @ np.linalg.solve(covariance, error), rel=1e-9)
+
+
+def test_the_point_of_a_prior_is_a_matter_of_words(problem: Problem) -> None:
+    """Written about another point, with its covariance there, it gives the same poses."""
+    twist = np.array([2e-3, -1e-3, 1e-3, 1e-3, 2e-3, -1e-3])
+    believed = geometry.exp(twist) @ problem.truth[1]
+    covariance = some_covariance(1e-4)
+    arm = believed[:3, :3] @ (OFF_CENTRE - np.median(problem.clouds[1], axis=0))
+    lever = geometry.lever(arm)
+
+    def found(covariance: np.ndarray, about: np.ndarray | None) -> np.ndarray:
+        prior = PosePrior(1, believed, covariance, about)
+        settings = Options(components=60, points=400, iterations=6)
+        start = replace(problem, start=problem.truth)
+        return start.register_unchecked(fixed=[0], priors=[prior], options=settings).poses
+
+    poses = found(covariance, None)
+    same = found(lever @ covariance @ lever.T, OFF_CENTRE)
+    other = found(covariance, OFF_CENTRE)
+    np.testing.assert_allclose(same, poses, rtol=0, atol=1e-6)
+    assert np.abs(other - poses).max() > 1e-4  # which the covariance as it was does not
 
 
 def test_translation_only_leaves_rotations_alone(problem: Problem) -> None:
@@ -387,8 +455,8 @@ def test_the_callback_stops_the_run(problem: Problem) -> None:
 
 
 @dataclass(frozen=True)
-class Recorder(Runner):
-    """A runner that remembers what EM climbs, at every accepted iteration."""
+class Recorder(Run):
+    """A run that remembers what EM climbs, at every accepted iteration."""
 
     penalties: list[float] = field(default_factory=list)
 
@@ -404,17 +472,19 @@ def climbed(
     returned state.
     """
     values: list[float] = []
-    runner = Recorder(
-        FLOOR,
+    clouds = Local([Cloud.of(c) for c in problem.clouds])
+    run = Recorder(
+        Local([]),
+        [],
+        Normalisation(np.zeros((0, 3)), 1.0),
+        level,
         np.random.default_rng(seed),
-        on_iteration=lambda step: values.append(step.log_likelihood + runner.penalties[-1]),
+        on_iteration=lambda step: values.append(step.log_likelihood + run.penalties[-1]),
     )
     with unchecked():
-        fit = runner.fit(
-            Local([Cloud.of(c) for c in problem.clouds]), problem.start, level, deviation=deviation
-        )
+        fit = run.fit(clouds, problem.start, level, deviation=deviation)
     points = fit.moments.points.sum()
-    return np.array([*values, points * runner.value(fit)]) / points
+    return np.array([*values, points * run.value(fit)]) / points
 
 
 @pytest.mark.parametrize(
@@ -422,20 +492,21 @@ def climbed(
     [
         (Level(1000, 3000, 40), None),
         (Level(60, 3000, 30, tolerance=0.0), None),
-        (replace(FIRST, tolerance=0.0), 0.05),
+        (replace(ALIGN.first, tolerance=0.0), 0.05),
     ],
     ids=["the last level", "a coarse one", "spheres"],
 )
-def test_bold_runs_never_lose_likelihood(
+def test_accelerated_runs_never_lose_likelihood(
     problem: Problem, level: Level, deviation: float | None
 ) -> None:
     values = climbed(problem, level, 0, deviation)
-    assert np.diff(values).min() >= -loop.FALL
+    assert np.diff(values).min() >= -loop.ROUNDING
     assert values[-1] > values[0] + 0.1
 
 
 def test_settled_runs_never_lose_likelihood(larger: Problem) -> None:
     for seed in range(6):
         assert (
-            np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min() >= -loop.FALL
+            np.diff(climbed(larger, Level(1000, 3000, 60, tolerance=0.0), seed)).min()
+            >= -loop.ROUNDING
         )

@@ -2,6 +2,7 @@
 """The result: what it says of points and clouds, and the folder it is kept in."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,55 @@ def test_the_variance_rule(result: coframe.Registration) -> None:
         assert not inlier[label == -1].any()
         assert inlier[np.isin(label, np.flatnonzero(result.reliable()))].all()
     assert [len(c) for c in result.cleaned()] == [k.sum() for k in result.inliers()]
+
+
+def test_the_variance_rule_is_for_spheres(result: coframe.Registration) -> None:
+    flat = result.mixture.covariances * np.diag([1.0, 1.0, 0.01])
+    ellipsoids = replace(result, mixture=replace(result.mixture, covariances=flat))
+    assert ellipsoids.reliable().shape == (len(result.mixture),)
+    for method in (ellipsoids.reliable, ellipsoids.inliers, ellipsoids.model, ellipsoids.cleaned):
+        with pytest.raises(coframe.InputError, match="multiple: expected a mixture of spheres"):
+            method(2.5)
+
+
+def test_what_a_prompt_shows_is_short(result: coframe.Registration) -> None:
+    lines = repr(result).splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) < 160
+    assert lines[0] == "Registration of 3 clouds: 3 aligned"
+    assert f"{sum(map(len, result.clouds)):,} points" in lines[1]
+    assert "60 iterations: stopped at the iteration limit" in lines[2]
+    assert repr(result.mixture) == "Mixture of 480 spheres in 3-D"
+    assert repr(result.moments) == "Moments of 3 clouds, 480 components"
+    assert repr(result.moments[0]) == "Moments of 480 components"
+    several = replace(result, groups=((0, 1), (2,)), warnings=("look",))
+    first = "Registration of 3 clouds in 2 groups: 3 aligned; 1 warning"
+    assert repr(several).splitlines()[0] == first
+
+
+def test_results_can_be_compared(result: coframe.Registration) -> None:
+    """By identity: whether arrays are equal has no one answer."""
+    same = result
+    assert result == same
+    assert result != replace(result)
+    assert result.mixture != replace(result.mixture)
+    assert result.moments != replace(result.moments)
+    assert result.history[0] != replace(result.history[0])
+    assert len({result, replace(result)}) == 2
+
+
+def test_visibility_is_what_each_cloud_sees(
+    result: coframe.Registration, scene: simulate.SimulatedScene
+) -> None:
+    """p_jk of the mixture; of one without priors of its own for each cloud, those of all."""
+    assert result.mixture.visibility is None
+    np.testing.assert_array_equal(result.visibility, np.tile(result.mixture.weights, (3, 1)))
+    options = coframe.Options(components=60, points=300, iterations=2)
+    own = coframe.register(scene.clouds, scene.poses, options=options)
+    np.testing.assert_array_equal(own.visibility, own.mixture.visibility)
+    np.testing.assert_allclose(own.visibility.mean(0), own.mixture.weights, rtol=1e-12)
+    seen = own.moments.mass / own.moments.mass.sum(1, keepdims=True)
+    assert np.corrcoef(own.visibility.ravel(), seen.ravel())[0, 1] > 0.95
 
 
 def test_labels_and_outlier_probability_are_those_of_the_posteriors(

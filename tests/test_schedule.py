@@ -8,12 +8,15 @@ import pytest
 from scenes import random_poses
 
 from coframe import geometry
-from coframe.align import denoise, level, schedule
-from coframe.compute.per_cloud import Local
+from coframe.align import level, schedule
+from coframe.align.level import Run
+from coframe.align.recipe import Level
+from coframe.align.sampling import denoise, draw_rows
+from coframe.compute.places import Local
 from coframe.data import simulate
 from coframe.em import seeding
 from coframe.em.estep import Cloud
-from coframe.em.seeding import OUTLIERS
+from coframe.em.recipe import MODEL
 from coframe.evaluate import metrics
 from coframe.input.normalise import Normalisation
 from coframe.input.source import InMemory
@@ -27,7 +30,7 @@ def some_points(D: int, count: int = 1003) -> np.ndarray:
 
 
 def cells(count: int, K: int) -> np.ndarray:
-    """How many points the cells of `seeded` hold: all the same, and the last one the rest."""
+    """How many points the cells of `seed` have: all the same, and the last one the rest."""
     leaf = -(-count // K)
     return np.append(np.full(K - 1, leaf), count - leaf * (K - 1))
 
@@ -46,8 +49,8 @@ def test_every_point_belongs_to_a_seed(D: int, turned: bool) -> None:
     assert count @ spread == pytest.approx((points**2).sum(), rel=1e-9)
     assert mixture.visibility is not None
     assert mixture.visibility.shape == (3, K)
-    np.testing.assert_allclose(mixture.visibility.sum(1), 1 - OUTLIERS)
-    np.testing.assert_allclose(mixture.weights.sum(), 1 - OUTLIERS)
+    np.testing.assert_allclose(mixture.visibility.sum(1), 1 - MODEL.outlier_share)
+    np.testing.assert_allclose(mixture.weights.sum(), 1 - MODEL.outlier_share)
     assert np.linalg.eigvalsh(mixture.covariances).min() >= FLOOR
 
 
@@ -62,8 +65,7 @@ def test_another_turn_gives_other_seeds(D: int) -> None:
 
 def test_seeds_have_enough_points() -> None:
     assert (
-        len(seeding.seed(some_points(3, 200), 3, 1000, FLOOR, np.eye(3)))
-        == 200 / seeding.LEAST_POINTS
+        len(seeding.seed(some_points(3, 200), 3, 1000, FLOOR, np.eye(3))) == 200 / MODEL.min_points
     )
 
 
@@ -89,12 +91,12 @@ def test_priors_are_what_each_cloud_sees() -> None:
     mass[0, 0] = 0
     own, common = seeding.cloud_priors(mass), seeding.cloud_priors(mass, common=True)
     for priors in (own, common):
-        np.testing.assert_allclose(priors.sum(1), 1 - OUTLIERS)
+        np.testing.assert_allclose(priors.sum(1), 1 - MODEL.outlier_share)
         assert priors.min() > 0
     np.testing.assert_array_equal(common, np.tile(common[:1], (4, 1)))
     np.testing.assert_array_equal(np.argsort(own, 1), np.argsort(mass, 1))
     np.testing.assert_allclose(
-        own[0, 3] / own[0, 0], (mass[0, 3] + seeding.SMOOTHING) / seeding.SMOOTHING
+        own[0, 3] / own[0, 0], (mass[0, 3] + MODEL.smoothing) / MODEL.smoothing
     )
     np.testing.assert_allclose(
         seeding.cloud_priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9
@@ -110,15 +112,15 @@ def test_the_average_lies_in_the_middle(D: int) -> None:
     )
     three = [geometry.exp(s * step) @ poses for s in (-1, 0, 1)]
     np.testing.assert_allclose(
-        schedule.averaged(three, False), poses, atol=1e-3 * np.abs(step).max()
+        schedule.average_poses(three, False), poses, atol=1e-3 * np.abs(step).max()
     )
     np.testing.assert_allclose(
-        metrics.relative(schedule.averaged(three, True)),
+        metrics.relative(schedule.average_poses(three, True)),
         metrics.relative(poses),
         atol=0.05 * np.abs(step).max(),
     )
     still = [np.concatenate([poses[:1], p[1:]]) for p in three]
-    np.testing.assert_allclose(schedule.averaged(still, False)[0], poses[0], atol=1e-15)
+    np.testing.assert_allclose(schedule.average_poses(still, False)[0], poses[0], atol=1e-15)
 
 
 @each_dimension
@@ -127,30 +129,35 @@ def test_the_average_does_not_see_the_gauge(D: int) -> None:
     poses = random_poses(rng, 4, D)
     moved = [random_poses(rng, 1, D) @ poses for _ in range(3)]
     # in the gauge of the first
-    np.testing.assert_allclose(schedule.averaged(moved, True), moved[0], atol=1e-12)
-    assert np.abs(schedule.averaged(moved, False) - moved[0]).max() > 0.1
+    np.testing.assert_allclose(schedule.average_poses(moved, True), moved[0], atol=1e-12)
+    assert np.abs(schedule.average_poses(moved, False) - moved[0]).max() > 0.1
 
 
-def test_chosen() -> None:
+def test_draw_rows() -> None:
     rng = np.random.default_rng(0)
-    assert schedule.chosen(5, 5, rng) == slice(None)
-    some = schedule.chosen(1000, 300, rng)
+    assert draw_rows(5, 5, rng) == slice(None)
+    some = draw_rows(1000, 300, rng)
     assert len(np.unique(some)) == 300
     assert (np.diff(some) > 0).all()
     assert some.min() >= 0
     assert some.max() < 1000
-    assert not np.array_equal(some, schedule.chosen(1000, 300, rng))
+    assert not np.array_equal(some, draw_rows(1000, 300, rng))
     assert abs(some.mean() - 500) < 60
+
+
+def run_of(clouds: list[InMemory]) -> Run:
+    """A run on clouds that are in internal coordinates already."""
+    frames = Normalisation(np.zeros((len(clouds), 3)), 1.0)
+    counts = [len(cloud.points) for cloud in clouds]
+    return Run(Local(clouds), counts, frames, Level(1, 1, 1), np.random.default_rng(0))
 
 
 @each_dimension
 def test_fewer_points_keep_their_order_and_weight(D: int) -> None:
     points = some_points(D, 400)
     cloud = Cloud.of(points, points[:, 0].copy())
-    few, same = (
-        schedule.fewer(Local([cloud, cloud]), 150, np.random.default_rng(0)).things,
-        schedule.fewer(Local([cloud]), 400, np.random.default_rng(0)).things,
-    )
+    few = run_of([]).thin(Local([cloud, cloud]), 150).items
+    same = run_of([]).thin(Local([cloud]), 400).items
     np.testing.assert_array_equal(same[0].rows, cloud.rows)
     for part in few:
         assert len(part) == 150
@@ -162,9 +169,7 @@ def test_fewer_points_keep_their_order_and_weight(D: int) -> None:
 
 def test_drawn_points_keep_their_weight() -> None:
     cloud = simulate.shape(2000, np.random.default_rng(0)).points
-    frames = Normalisation(np.zeros((1, 3)), 1.0)
-    supply = schedule.Supply(Local([InMemory(cloud, cloud[:, 1] + 1)]), [len(cloud)], frames)
-    (drawn,) = supply.drawn(1500, np.random.default_rng(0)).things
+    (drawn,) = run_of([InMemory(cloud, cloud[:, 1] + 1)]).draw(1500).items
     assert len(drawn) == 1500
     np.testing.assert_array_equal(drawn.rows[3], drawn.rows[1] + 1)
     assert {tuple(x) for x in drawn.points} <= {tuple(x) for x in cloud}  # clean: none has moved
@@ -173,17 +178,17 @@ def test_drawn_points_keep_their_weight() -> None:
 def test_many_points_are_thinned_evenly_to_seed_a_mixture() -> None:
     clouds = Local([Cloud.of(some_points(3, count)) for count in (100, 7, 40)])
     poses = geometry.identity(3, 3)
-    whole = level.sampled(clouds, poses, 147)
-    np.testing.assert_array_equal(whole, np.concatenate([cloud.points for cloud in clouds.things]))
-    np.testing.assert_array_equal(level.sampled(clouds, poses, 146), whole[::2])
-    np.testing.assert_array_equal(level.sampled(clouds, poses, 21), whole[::7])
+    whole = level._sample_points(clouds, poses, 147)
+    np.testing.assert_array_equal(whole, np.concatenate([cloud.points for cloud in clouds.items]))
+    np.testing.assert_array_equal(level._sample_points(clouds, poses, 146), whole[::2])
+    np.testing.assert_array_equal(level._sample_points(clouds, poses, 21), whole[::7])
 
 
 @pytest.mark.parametrize("count", [3000, 600, 150])
 def test_a_clean_cloud_keeps_every_bit(count: int) -> None:
     scene = simulate.scene(3, 3000, noise_db=50.0, rng=np.random.default_rng(1))
     for cloud in scene.clouds:
-        np.testing.assert_array_equal(denoise.flattened(cloud[:count])[0], cloud[:count])
+        np.testing.assert_array_equal(denoise(cloud[:count])[0], cloud[:count])
 
 
 def test_a_noisy_plane_becomes_flat() -> None:
@@ -191,7 +196,7 @@ def test_a_noisy_plane_becomes_flat() -> None:
     turn = geometry.random_rotation(rng, 3)
     noise = 0.018  # as large as half the distance between points
     points = np.c_[rng.uniform(-1, 1, (4000, 2)), noise * rng.normal(size=4000)]
-    flat = denoise.flattened(points @ turn.T)[0] @ turn
+    flat = denoise(points @ turn.T)[0] @ turn
     inner = np.abs(points[:, :2]).max(1) < 0.9
     assert flat[inner, 2].std() < noise / 3
     slid = (
@@ -206,7 +211,7 @@ def test_points_move_along_their_normal_only() -> None:
     angle = np.sort(rng.uniform(0, 2 * np.pi, 800))
     circle = np.c_[np.cos(angle), np.sin(angle)]
     noisy = circle * (1 + 0.02 * rng.normal(size=(800, 1)))
-    moved = denoise.flattened(noisy)[0] - noisy
+    moved = denoise(noisy)[0] - noisy
     assert np.abs(moved).max() > 0.02
     tangential = np.abs(moved[:, 0] * circle[:, 1] - moved[:, 1] * circle[:, 0])
     assert np.median(tangential) < 0.2 * np.median(np.linalg.norm(moved, axis=1))

@@ -9,11 +9,7 @@ import pytest
 
 import coframe
 from coframe import InputError, Options, geometry, paper
-from coframe.align.level import Level, Runner, Step
-from coframe.compute.per_cloud import Local
 from coframe.data import simulate
-from coframe.em.estep import Cloud, Sweep
-from coframe.input.normalise import Normalisation
 from coframe.io import frames
 from coframe.sequence.options import TrackOptions
 
@@ -104,7 +100,7 @@ def test_degenerate_clouds_end_in_a_verdict_from_nothing(name: str) -> None:
         DEGENERATE[name], options=Options(components=10, points=100, iterations=2, threads=1)
     )
     sound(result)
-    # nothing holds these clouds together
+    # nothing connects these clouds
     assert all(verdict.verdict != "aligned" for verdict in result.verdicts)
 
 
@@ -230,35 +226,22 @@ def test_units_and_origins_do_not_matter_from_nothing() -> None:
     options = Options(components=100, points=600, iterations=6, threads=1)
     one = coframe.register(clouds, options=options).relative_to(0)
     assert one.start == "matched"
-    large = coframe.register([1000 * cloud for cloud in clouds], options=options).relative_to(0)
-    scaled = large.poses.copy()
-    scaled[:, :3, 3] /= 1000
-    np.testing.assert_allclose(scaled, one.poses, atol=1e-9)
-    utm = np.array([4.5e5, 5.4e6, 300.0])
-    far = coframe.register([cloud + utm for cloud in clouds], options=options).relative_to(0)
-    shifted = far.poses.copy()
-    shifted[:, :3, 3] += shifted[:, :3, :3] @ utm - utm
-    # A rounding of every coordinate is carried through the matching and the fit.
-    np.testing.assert_allclose(shifted, one.poses, atol=20 * float(np.spacing(utm.max())))
-
-
-def test_single_precision_is_within_its_stated_error() -> None:
-    """Sweep(dtype=float32): masses to 5e-6 of the largest, a pose step to 1e-8 of the extent.
-
-    See docs/reliability.md.
-    """
-    scene = simulate.scene(views=3, points=1000, degrees=40.0, rng=np.random.default_rng(2))
-    fitted = Normalisation.of(scene.clouds)
-    clouds = [Cloud.of(cloud) for cloud in fitted.enter(scene.clouds)]
-    start = fitted.enter_poses(scene.poses, np.zeros(3))
-    fit = Runner(floor=1e-7, rng=np.random.default_rng(0), threads=1).fit(
-        Local(clouds), start, Level(200, 1000, 5)
-    )
-    (double, value), (single, other) = (
-        Sweep(clouds, threads=1, dtype=dtype).moments(fit.poses, fit.mixture, full=True)
-        for dtype in (np.float64, np.float32)
-    )
-    assert np.abs(double.mass - single.mass).max() < 5e-6 * double.mass.max()
-    assert np.abs(value - other).max() < 1e-5 * 1000
-    steps = [Step(1e-7)(moments, fit.poses, fit.mixture, 0.0)[0] for moments in (double, single)]
-    assert 0 < np.abs(steps[0] - steps[1]).max() < 1e-8
+    if change == "scaled":
+        other = (
+            coframe.register([1000 * cloud for cloud in clouds], options=options)
+            .relative_to(0)
+            .poses.copy()
+        )
+        other[:, :3, 3] /= 1000
+        bound = 1e-9
+    else:
+        utm = np.array([4.5e5, 5.4e6, 300.0])
+        other = (
+            coframe.register([cloud + utm for cloud in clouds], options=options)
+            .relative_to(0)
+            .poses.copy()
+        )
+        other[:, :3, 3] += other[:, :3, :3] @ utm - utm
+        # a rounding of every coordinate, carried through the matching and the fit
+        bound = 20 * float(np.spacing(utm.max()))
+    np.testing.assert_allclose(other, one.poses, atol=bound)

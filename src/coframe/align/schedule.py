@@ -70,7 +70,8 @@ def trials(run: Run, poses: Poses, drawn: PerCloud[Cloud] | None = None) -> Tria
     fits = run.map([first_phase(deviation) for deviation in recipe.reaches])
     for done, level in enumerate(recipe.trials, 1):
         run.on_progress(TRIED * done / (1 + len(recipe.trials)))
-        fits = sorted(_refine_trials(run, drawn, fits, level), key=run.value, reverse=True)
+        refined = run.map(_refinements(run, drawn, fits, level))
+        fits = sorted(refined, key=run.value, reverse=True)
         fits = [fit for fit in fits if run.value(fit) > run.value(fits[0]) - recipe.max_deficit]
     if fits[0].status is Status.STOPPED:
         return Trials(drawn, fits[0], [])
@@ -83,7 +84,7 @@ def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
     if not others:
         return found
     candidates = [found.best, *(replace(found.best, poses=poses) for poses in others)]
-    best, *rest = _refine_trials(run, found.drawn, candidates, run.recipe.trials[-1])
+    best, *rest = run.map(_refinements(run, found.drawn, candidates, run.recipe.trials[-1]))
     other = max(rest, key=run.value)
     if run.value(other) > run.value(best) + run.recipe.min_lead:
         best, other = other, best
@@ -207,15 +208,16 @@ def average_poses(results: Sequence[Poses], gauge_free: bool) -> Poses:
     return geometry.exp(twists.mean(0)) @ results[0]
 
 
-def _refine_trials(
-    run: Run, drawn: PerCloud[Cloud], fits: Sequence[Fit], level: Level
-) -> list[Fit]:
+def _refinements(
+    run: Run, drawn: PerCloud[Cloud], begun: Sequence[Fit], level: Level
+) -> list[Callable[[Run], Fit]]:
+    """For each trial the task that takes it through a level, on the same points."""
     some = run.thin(drawn, level.points)
 
-    def trial(fit: Fit) -> Callable[[Run], Fit]:
+    def refinement(fit: Fit) -> Callable[[Run], Fit]:
         return lambda run: run.fit(some, fit.poses, level, history=fit.history)
 
-    return run.map([trial(fit) for fit in fits])
+    return [refinement(fit) for fit in begun]
 
 
 def _half(cloud: Source, rows: Int[Array, " n"], frame: Normalisation, first: int) -> Cloud:

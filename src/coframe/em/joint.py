@@ -135,13 +135,13 @@ class System:
     poses: Poses
     constraints: Constraints = UNCONSTRAINED
     recipe: ModelRecipe = MODEL
-    sparse: bool | None = None  # None: whichever is quicker
 
     @cached_property
-    def _equations(self) -> "DenseEquations | SparseEquations":
+    def equations(self) -> "DenseEquations | SparseEquations":
         """Matrix and gradient of -Q, priors included."""
         M, K = self.moments.mass.shape
-        sparse = joint_sparse.pays(M, K) if self.sparse is None else self.sparse
+        chosen = self.recipe.sparse
+        sparse = joint_sparse.pays(M, K) if chosen is None else chosen
         kind = SparseEquations if sparse else DenseEquations
         equations = kind.of(self.moments.mass, *self._in_space(), len(self.centre))
         for prior in self.constraints.priors:
@@ -153,7 +153,7 @@ class System:
     @property
     def gradient(self) -> Float[Array, "M P"]:
         """The gradient of -Q, priors included."""
-        return self._equations.gradient
+        return self.equations.gradient
 
     @property
     def allowed(self) -> Bool[Array, "M P"]:
@@ -173,8 +173,8 @@ class System:
         """
         right = self.gradient if score is None else score
         gauge_free = self.constraints.gauge_free
-        extra = TRACE * self._stiffness()
-        found = stride * self._equations.solve(-right, extra, self.allowed, gauge_free)
+        extra = TRACE * self.stiffness()
+        found = stride * self.equations.solve(-right, extra, self.allowed, gauge_free)
         found = found * min(1.0, LONGEST / max(float(np.abs(found).max()), LONGEST))
         return found - found.mean(0) if gauge_free else found
 
@@ -196,7 +196,7 @@ class System:
                 )
                 own[constrained] = rest.covariances()
             return own
-        return self._equations.covariances(self.allowed, gauge_free)
+        return self.equations.covariances(self.allowed, gauge_free)
 
     def _shared(self) -> Float[Array, " M"]:
         """How many points of each cloud lie on components that others see, too."""
@@ -204,7 +204,7 @@ class System:
         total = np.maximum(mass.sum(0), np.finfo(float).tiny)
         return (mass * (1 - mass / total)).sum(1)
 
-    def _stiffness(self) -> Float[Array, "M P"]:
+    def stiffness(self) -> Float[Array, "M P"]:
         """An upper bound of the diagonal of H.
 
         Of a cloud that shares no component, H is nothing but rounding; a tiny multiple of this
@@ -290,7 +290,7 @@ class DenseEquations:
     ) -> Float[Array, "M P"]:
         """H^-1 right with `extra` on the diagonal, of the entries that are allowed to move."""
         free = allowed.ravel()
-        H = self._regularised(self.H + np.diag(extra.ravel()), gauge_free)
+        H = self.regularised(self.H + np.diag(extra.ravel()), gauge_free)
         found = np.zeros(right.size)
         found[free] = _solve(H[np.ix_(free, free)], right.ravel()[free])
         return found.reshape(right.shape)
@@ -305,7 +305,7 @@ class DenseEquations:
         """The covariance of the twists of all clouds."""
         M, P = self.gradient.shape
         free = allowed.ravel()
-        H = self._regularised(self.H + LEAST_INFORMATION * np.eye(M * P), gauge_free)
+        H = self.regularised(self.H + LEAST_INFORMATION * np.eye(M * P), gauge_free)
         result = np.zeros_like(H)
         result[np.ix_(free, free)] = _solve(H[np.ix_(free, free)], np.eye(int(free.sum())))
         if gauge_free:
@@ -313,7 +313,7 @@ class DenseEquations:
             result = result - mean @ result - result @ mean + mean @ result @ mean
         return (result + result.T) / 2
 
-    def _regularised(self, H: Float[Array, "MP MP"], gauge_free: bool) -> Float[Array, "MP MP"]:
+    def regularised(self, H: Float[Array, "MP MP"], gauge_free: bool) -> Float[Array, "MP MP"]:
         """H, damped; where it is free, with a stiffness against the motion that all clouds share.
 
         That motion changes nothing (the mixture follows it), and without the stiffness H would be

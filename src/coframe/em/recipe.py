@@ -32,6 +32,9 @@ class ModelRecipe:
     # Points of a cloud on components that other clouds see too; with fewer nothing constrains its
     # pose. [0.1, unknown]
     min_shared: float = 1.0
+    # Whether the joint step is solved through the model (`joint_sparse`), which gives the same
+    # numbers to rounding; None: whichever is quicker.
+    sparse: bool | None = None
 
 
 @dataclass(frozen=True)

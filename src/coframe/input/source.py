@@ -32,6 +32,7 @@ class InMemory:
     weights: Float[Array, " N"] | None = None  # None: all points count alike
     # whatever else belongs to the points
     columns: Mapping[str, Shaped[Array, " N"]] = field(default_factory=dict)
+    rows: int = ROWS  # of a block
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,7 +49,8 @@ class InMemory:
 
     def blocks(self) -> Iterator["InMemory"]:
         """The points in their order, so many at a time."""
-        return (self.take(slice(begin, begin + ROWS)) for begin in range(0, len(self.points), ROWS))
+        begins = range(0, len(self.points), self.rows)
+        return (self.take(slice(begin, begin + self.rows)) for begin in begins)
 
     def counted(self) -> "InMemory":
         """Without the points of weight zero."""
@@ -69,6 +71,7 @@ class OnDisk:
     near: "OnDisk | None" = None  # the same without strays, where there are any,
     median: Float[Array, " D"] | None = None  # and what these lie further from
     reach: float = np.inf  # than that
+    rows: int = ROWS  # of a block
 
     @classmethod
     def write(cls, path: Path, blocks: Iterator[InMemory]) -> "OnDisk":
@@ -109,7 +112,8 @@ class OnDisk:
 
     def blocks(self) -> Iterator[InMemory]:
         """The points in their order, so many at a time."""
-        return (self.take(slice(begin, begin + ROWS)) for begin in range(0, self.shape[0], ROWS))
+        begins = range(0, self.shape[0], self.rows)
+        return (self.take(slice(begin, begin + self.rows)) for begin in begins)
 
     def counted(self) -> "OnDisk":
         """Without strays: a stored cloud has no other weights."""

@@ -99,7 +99,8 @@ class Registration:
         counts = Counter(verdict.verdict for verdict in self.verdicts)
         verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
         groups = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
-        warnings = f"; {len(self.warnings)} warnings" if self.warnings else ""
+        said = len(self.warnings)
+        warnings = f"; {said} warning{'s' if said > 1 else ''}" if said else ""
         return (
             f"Registration of {len(self.poses)} clouds{groups}: {verdicts}{warnings}\n"
             f"  {sum(self.counts):,} points, {self.mixture!r}, start: {self.start}\n"
