@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,8 @@ def m_step(
 ) -> None:
     """All poses, then the mixture."""
     precisions = softened(mixture.covariances, ALIGN.model.slide)
-    system = System(moments, precisions, mixture.centre, poses, sparse=not dense)
+    recipe = replace(ALIGN.model, sparse=not dense)
+    system = System(moments, precisions, mixture.centre, poses, recipe=recipe)
     MixtureStep(ALIGN.min_variance)(moments, system.motions(), mixture)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_joint import DENSE, Problem, dense
+from test_joint import DENSE, dense
 
 from coframe import geometry
 from coframe.align import covariance

@@ -16,7 +16,7 @@ import coframe
 from coframe import Options, PosePrior, geometry
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, Level
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud

@@ -12,7 +12,7 @@ from coframe.align import level, schedule
 from coframe.align.level import Run
 from coframe.align.recipe import Level
 from coframe.align.sampling import denoise, draw_rows
-from coframe.compute.places import Local
+from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import seeding
 from coframe.em.estep import Cloud

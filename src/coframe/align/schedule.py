@@ -209,7 +209,7 @@ def average_poses(results: Sequence[Poses], gauge_free: bool) -> Poses:
 
 
 def _refinements(
-    run: Run, drawn: PerCloud[Cloud], begun: Sequence[Fit], level: Level
+    run: Run, drawn: PerCloud[Cloud], fits: Sequence[Fit], level: Level
 ) -> list[Callable[[Run], Fit]]:
     """For each trial the task that takes it through a level, on the same points."""
     some = run.thin(drawn, level.points)
@@ -217,7 +217,7 @@ def _refinements(
     def refinement(fit: Fit) -> Callable[[Run], Fit]:
         return lambda run: run.fit(some, fit.poses, level, history=fit.history)
 
-    return [refinement(fit) for fit in begun]
+    return [refinement(fit) for fit in fits]
 
 
 def _half(cloud: Source, rows: Int[Array, " n"], frame: Normalisation, first: int) -> Cloud:

@@ -66,6 +66,11 @@ class Problem:
     recipe: AlignRecipe
     reports: Reports
 
+    def __post_init__(self) -> None:
+        """Refuse wrong priors before any work."""
+        origin = np.zeros(self.given.dimension)
+        as_priors(self.priors, Normalisation.about(self.given.summaries), origin)
+
     def fingerprint(self, poses: Any) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
         """All that the result depends on: options, name and digest of each cloud, start poses."""
         points, weights = zip(*self.given.clouds.map(cloud_digest), strict=True)
@@ -101,7 +106,6 @@ class Problem:
                     'start: expected "identity" beside fixed clouds, priors or restricted motion,'
                     ' found "match"; leave start out, or leave these out'
                 )
-            as_priors(self.priors, Normalisation.about(self.given.summaries), np.zeros(D))
             return identity
         return self._match(try_identity=self.options.start == "auto")
 
@@ -125,7 +129,7 @@ class Problem:
         return replace(found, poses=start.poses, source=GIVEN, doubts=()), near
 
     def _match(self, *, try_identity: bool) -> Start:
-        """Start poses from the clouds' own shapes; `try_identity`: they may lie in place already."""
+        """Start poses from the clouds' own shapes; `try_identity`: they may be in place already."""
         return search.find_start(
             self.given.clouds,
             self.given.summaries,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loops over the pairs of a cloud and a component that it sees, compiled by Numba, for `joint_sparse`.
+"""Loops over pairs of a cloud and a component that it sees, compiled for `joint_sparse`.
 
 V (3K, PM) has a block (3, P) for each pair. It is stored cloud by cloud: of cloud j, which sees s_j
 components, the P columns as rows of w = 3 s_j numbers, which begin at 3 P begin[j]. `component`
