@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ import coframe
 from coframe import geometry
 from coframe.data import simulate
 from coframe.em.estep import Cloud, Sweep
+from coframe.em.joint import UNCONSTRAINED, Constraints, DenseEquations, System
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
+from coframe.em.recipe import MODEL
 from coframe.io.scan import Scan
 
 # Poses
@@ -179,7 +181,9 @@ def simulated_scans(
 
 
 class JointProblem:
-    """Points with fixed posteriors: input of the joint step, and its quantities by brute force."""
+    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to
+    each of its quantities.
+    """
 
     def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
         rng = np.random.default_rng([seed, D])
@@ -199,8 +203,16 @@ class JointProblem:
         )
         self.rng, self.poses = rng, geometry.identity(M, D)
 
+    def system(
+        self, constraints: Constraints = UNCONSTRAINED, moments: Moments | None = None
+    ) -> System:
+        moments = self.moments if moments is None else moments
+        return System(moments, self.precisions, self.centre, self.poses, constraints)
+
     def residuals(self, points: np.ndarray) -> np.ndarray:
-        """sqrt(alpha) L^T (x - m_k) for each point and component; m_k is the best mean."""
+        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the
+        points.
+        """
         best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
         L = np.linalg.cholesky(self.precisions)
         return (
@@ -213,6 +225,18 @@ class JointProblem:
         return np.array(
             [geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)]
         )
+
+
+def dense_equations(
+    moments: Moments, precisions: np.ndarray, centre: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Matrix and gradient of the dense system, in a row."""
+    M, D = len(moments.mass), len(centre)
+    system = System(
+        moments, precisions, centre, geometry.identity(M, D), recipe=replace(MODEL, sparse=False)
+    )
+    assert isinstance(system.equations, DenseEquations)
+    return system.equations.H, system.gradient.ravel()
 
 
 # Registration, quickly

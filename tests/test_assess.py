@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_joint import DENSE, dense
+from scenes import JointProblem, dense_equations
 
 from coframe import geometry
 from coframe.align import covariance
@@ -161,7 +161,7 @@ def test_covariance_is_symmetric_and_not_negative(
 @each_dimension
 def test_covariance_beside_a_fixed_cloud_is_the_inverse_of_the_rest(D: int) -> None:
     p = Assessed(D)
-    H, _ = dense(p.moments, p.certain, p.scene_centre)
+    H, _ = dense_equations(p.moments, p.certain, p.scene_centre)
     whole = np.zeros_like(H)
     whole[p.P :, p.P :] = np.linalg.inv(H[p.P :, p.P :])
     C = p.covariance(Constraints(fixed=(0,)))
@@ -172,13 +172,15 @@ def test_covariance_beside_a_fixed_cloud_is_the_inverse_of_the_rest(D: int) -> N
 @each_dimension
 def test_covariance_of_shifts_is_that_in_the_gauge_of_the_average_cloud(D: int) -> None:
     p = Assessed(D)
-    H, _ = dense(p.moments, p.precisions, p.scene_centre)
+    H, _ = dense_equations(p.moments, p.precisions, p.scene_centre)
     shift = np.tile(np.arange(p.P) >= p.P - D, p.M)
     mean = np.tile(np.eye(D), (p.M, p.M)) / p.M
     pseudo = np.linalg.pinv(H[np.ix_(shift, shift)], hermitian=True)  # least twists: none in common
     np.testing.assert_allclose(mean @ pseudo, 0, atol=1e-9)
     shifts = Constraints(motion="translation")
-    system = System(p.moments, p.precisions, p.scene_centre, p.poses, shifts, DENSE)
+    system = System(
+        p.moments, p.precisions, p.scene_centre, p.poses, shifts, replace(MODEL, sparse=False)
+    )
     assert isinstance(system.equations, DenseEquations)
     whole = system.equations.covariance(system.allowed, gauge_free=True)
     np.testing.assert_allclose(
@@ -261,8 +263,8 @@ def test_the_bias_is_what_the_tangents_ask_for_beyond_the_normals(D: int) -> Non
     loose = (
         axes * (np.maximum(values[:, :1] / values, MODEL.min_tangent) / values)[:, None]
     ) @ axes.transpose(0, 2, 1)
-    H, left = dense(p.moments, loose, p.scene_centre)
-    _, g = dense(p.moments, p.precisions, p.scene_centre)
+    H, left = dense_equations(p.moments, loose, p.scene_centre)
+    _, g = dense_equations(p.moments, p.precisions, p.scene_centre)
     bias = np.zeros_like(g)
     bias[p.P :] = -np.linalg.solve(H[p.P :, p.P :], (g - left)[p.P :])
     extra = p.error_covariance(constraints) - p.covariance(constraints)

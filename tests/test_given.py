@@ -14,7 +14,7 @@ from scenes import FAST, disturbed, refuse, registered, simulated_scans, uncheck
 import coframe
 from coframe import geometry
 from coframe.align.recipe import ALIGN
-from coframe.api.register import AMBIGUOUS, _relative_turn
+from coframe.api.problem import AMBIGUOUS, _relative_turn
 from coframe.data import datasets, simulate
 from coframe.evaluate import metrics
 

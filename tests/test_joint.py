@@ -5,77 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scenes import JointProblem, unchecked
+from scenes import JointProblem, dense_equations, unchecked
 
 import coframe
 from coframe import geometry
 from coframe.align.recipe import ALIGN
 from coframe.data import simulate
 from coframe.em import joint
-from coframe.em.joint import UNCONSTRAINED, Constraints, DenseEquations, Prior, System
+from coframe.em.joint import Constraints, DenseEquations, Prior, System
 from coframe.em.joint_sparse import DAMPING, SparseEquations
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL, ModelRecipe
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])
 DENSE, SPARSE = replace(MODEL, sparse=False), replace(MODEL, sparse=True)
-
-
-class Problem:
-    """Points with fixed posteriors: everything the joint step needs, and the brute-force way to
-    each of its quantities.
-    """
-
-    def __init__(self, D: int, seed: int = 0, M: int = 4, K: int = 6, N: int = 30) -> None:
-        rng = np.random.default_rng([seed, D])
-        self.D, self.M, self.P = D, M, geometry.degrees_of_freedom(D)
-        self.points = rng.normal(size=(M, N, D)) + 3
-        self.alpha = rng.dirichlet(np.full(K, 0.3), size=(M, N)) * rng.uniform(size=(M, N, 1))
-        self.means, self.centre = rng.normal(size=(K, D)) + 3, rng.normal(size=D)
-        A = rng.normal(size=(K, D, D))
-        self.precisions = A @ A.transpose(0, 2, 1) + 0.1 * np.eye(D)
-        y = self.points[:, :, None] - self.means
-        self.moments = Moments(
-            self.means,
-            self.alpha.sum(1),
-            np.einsum("jik,jikd->jkd", self.alpha, y),
-            np.einsum("jik,jikd,jike->jkde", self.alpha, y, y),
-            np.full(M, float(N)),
-        )
-        self.rng, self.poses = rng, geometry.identity(M, D)
-
-    def system(
-        self, constraints: Constraints = UNCONSTRAINED, moments: Moments | None = None
-    ) -> System:
-        moments = self.moments if moments is None else moments
-        return System(moments, self.precisions, self.centre, self.poses, constraints)
-
-    def residuals(self, points: np.ndarray) -> np.ndarray:
-        """sqrt(alpha) L^T (x - m_k) for every point and component, m_k the best mean given the
-        points.
-        """
-        best = np.einsum("jik,jid->kd", self.alpha, points) / self.alpha.sum((0, 1))[:, None]
-        L = np.linalg.cholesky(self.precisions)
-        return (
-            np.sqrt(self.alpha)[..., None]
-            * np.einsum("kde,jikd->jike", L, points[:, :, None] - best)
-        ).ravel()
-
-    def moved(self, twists: np.ndarray) -> np.ndarray:
-        motions = geometry.about(geometry.exp(twists.reshape(self.M, self.P)), self.centre)
-        return np.array(
-            [geometry.transform(T, x) for T, x in zip(motions, self.points, strict=True)]
-        )
-
-
-def dense(
-    moments: Moments, precisions: np.ndarray, centre: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Matrix and gradient of the dense system, in a row."""
-    M, D = len(moments.mass), len(centre)
-    system = System(moments, precisions, centre, geometry.identity(M, D), recipe=DENSE)
-    assert isinstance(system.equations, DenseEquations)
-    return system.equations.H, system.gradient.ravel()
 
 
 def misfit(moments: Moments, precisions: np.ndarray) -> float:
@@ -98,8 +41,8 @@ def test_misfit_is_that_of_the_points(D: int) -> None:
 
 @each_dimension
 def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
-    p = Problem(D)
-    H, g = dense(p.moments, p.precisions, p.centre)
+    p = JointProblem(D)
+    H, g = dense_equations(p.moments, p.precisions, p.centre)
     h = 1e-6
     J = np.array(
         [
@@ -114,8 +57,8 @@ def test_gradient_and_matrix_are_those_of_brute_force(D: int) -> None:
 
 @each_dimension
 def test_a_common_motion_is_free_and_is_not_taken(D: int) -> None:
-    p = Problem(D)
-    H, g = dense(p.moments, p.precisions, p.centre)
+    p = JointProblem(D)
+    H, g = dense_equations(p.moments, p.precisions, p.centre)
     # shifts; a turn is free too, but only if the ellipsoids turn with it
     common = np.tile(np.eye(p.P), (p.M, 1))[:, -D:]
     np.testing.assert_allclose(H @ common, 0, atol=1e-9 * np.abs(H).max())
@@ -154,7 +97,7 @@ def test_clouds_moved_apart_a_little_are_brought_back(D: int, seed: int) -> None
 
 @each_dimension
 def test_fixed_clouds_do_not_move(D: int) -> None:
-    p = Problem(D)
+    p = JointProblem(D)
     motions = p.system(Constraints(fixed=(1, 3))).motions()
     np.testing.assert_array_equal(motions[[1, 3]], geometry.identity(2, D))
     assert (np.abs(motions[[0, 2]] - np.eye(D + 1)).max((1, 2)) > 1e-6).all()

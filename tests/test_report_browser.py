@@ -51,7 +51,8 @@ LOOK = """async (id) => {
   const data = new Int32Array(pen.getImageData(0, 0, copy.width, copy.height).data.buffer);
   let sum = 0, drawn = 0;
   for (const pixel of data) { sum = (sum * 31 + pixel) | 0; drawn += pixel !== data[0]; }
-  return { sum, drawn: drawn / data.length, corner: [data[0] & 255, data[0] >> 8 & 255, data[0] >> 16 & 255] };
+  const corner = [data[0] & 255, data[0] >> 8 & 255, data[0] >> 16 & 255];
+  return { sum, drawn: drawn / data.length, corner };
 }"""
 
 
@@ -264,8 +265,9 @@ def test_play_ends_at_the_result(opened: Opened) -> None:
 
 
 def test_every_control_has_a_name_and_is_reached_by_keys(opened: Opened) -> None:
-    unnamed = """() => [...document.querySelectorAll("button, input, select, canvas")].filter((e) => e.checkVisibility() &&
-      !(e.labels?.length && e.labels[0].textContent.trim()) && !e.getAttribute("aria-label") && !e.textContent.trim()).length"""
+    unnamed = """() => [...document.querySelectorAll("button, input, select, canvas")].filter((e) =>
+      e.checkVisibility() && !(e.labels?.length && e.labels[0].textContent.trim()) &&
+      !e.getAttribute("aria-label") && !e.textContent.trim()).length"""
     assert opened.page.evaluate(unnamed) == 0
     opened.page.evaluate("document.activeElement.blur()")
     reached = set()
@@ -373,7 +375,8 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Open, result: coframe.Re
     )
     assert opened.look()["drawn"] > 0.01
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
-    outside = """() => [...document.querySelectorAll("main :is(canvas, svg.chart, button, input, label)")].filter(
+    outside = """() => [...document.querySelectorAll(
+      "main :is(canvas, svg.chart, button, input, label)")].filter(
       (e) => e.checkVisibility() && e.getBoundingClientRect().right > 360).length"""
     assert opened.page.evaluate(outside) == 0
 
