@@ -121,7 +121,7 @@ def split(result: Registration, scene: SimulatedScene, multiple: float) -> list[
     """Share of outliers that are removed, share of others that stay, share of outliers among all
     before and after.
     """
-    inlier = np.concatenate(result.inliers(multiple))
+    inlier = np.concatenate(result.inliers(multiple if result.mixture.spherical else None))
     outlier = np.concatenate(scene.outliers)
     return [
         float(np.mean(~inlier[outlier])),

@@ -92,7 +92,7 @@ def test_errors_of_trajectories_are_the_same_functions() -> None:
 
 
 def test_files_of_poses_are_compared_group_by_group(tmp_path: Path) -> None:
-    truth = random_poses(5, 3)
+    truth = random_poses(np.random.default_rng(5), 5, 3)
     wrong = truth.copy()
     wrong[1] = truth[1] @ geometry.pose(
         geometry.exp_rotation(np.radians(2.0) * np.array([0.0, 0.0, 1.0])), np.zeros(3)
@@ -114,9 +114,9 @@ def test_files_of_poses_are_compared_group_by_group(tmp_path: Path) -> None:
 
 
 def test_files_of_trajectories_are_compared_by_time(tmp_path: Path) -> None:
-    path = trajectory.Trajectory(np.arange(6) / 30, random_poses(6, 3))
+    path = trajectory.Trajectory(np.arange(6) / 30, random_poses(np.random.default_rng(6), 6, 3))
     trajectory.write_tum(tmp_path / "truth.txt", path)
-    moved = path.moved(random_poses(1, 3)[0])
+    moved = path.moved(random_poses(np.random.default_rng(1), 1, 3)[0])
     trajectory.write_tum(
         tmp_path / "part.txt", trajectory.Trajectory(moved.times[:5], moved.poses[:5])
     )

@@ -27,6 +27,7 @@ UNITS = {
 }
 
 # Bytes, from the sizes of the arrays that are alive at the same time (see benchmarks/outofcore.py).
+
 # [size] Per cloud and component: the moments of two chains, of the steps they may reject, and sums.
 COMPONENT = 1000
 # [size] Per component: the mixture as the kernels want it, of all chains and threads.
@@ -49,6 +50,7 @@ IMPORTED = 250_000_000
 PROCESS = 60_000_000
 
 # Seconds on one thread, measured by benchmarks/outofcore.py: a guide, no more.
+
 # [size] Bytes of files a second: read, stored, summarised, thinned and classified.
 BYTES = 4e6
 # [size] Seconds per cloud, point of a level and component: all iterations of all levels.

@@ -5,9 +5,8 @@ Lengths are shares of the largest cloud's extent, which normalisation makes one.
 [derived: how], [chosen on: what, and what it changed], [0.1, unknown].
 """
 
+import math
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from coframe.em.recipe import LOCALISE, LOOP, MODEL, LocaliseRecipe, LoopRecipe, ModelRecipe
 
@@ -150,7 +149,7 @@ class AlignRecipe:
     min_lead: float = 0.03
     # Matched starts whose relative rotations differ more from the given ones are ignored [rad].
     # [0.1, unknown]
-    max_relative_turn: float = np.pi / 3
+    max_relative_turn: float = math.pi / 3
     # The level at which hypotheses about the start are validated on points left out.
     # [0.1, unknown]
     validation: Level = Level(300, 1000, 15)

@@ -20,6 +20,7 @@ from coframe.em.moments import Moments
 from coframe.threads import available_cores, pool
 from coframe.types import Array, Points, Poses
 
+# [format] The kernels take exponents in base 2.
 LOG2E = 1 / np.log(2)
 # [guard] Share of a point's posterior mass that may be lost to skipped components; see `kernels`.
 TOLERANCE = 1e-9

@@ -45,6 +45,7 @@ HEAVIER_DAMPING = (1e-6, 1e-3, 1.0)
 # [guard] Per squared extent and radian: the covariance of an unconstrained pose is large, not
 # infinite.
 LEAST_INFORMATION = 1e-20
+# [guard] Rounding of a double.
 DIGITS = np.finfo(float).eps
 
 

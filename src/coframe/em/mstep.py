@@ -19,6 +19,7 @@ from coframe.types import Array, Poses
 
 # [guard] Points: with less posterior mass a component, or a cloud, stays as it is.
 STARVED = 1e-12
+# [guard] In place of a mass of zero.
 TINY = np.finfo(float).tiny
 
 

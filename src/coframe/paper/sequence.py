@@ -36,34 +36,34 @@ class PublishedOptions:
     Parameters
     ----------
     downsampling
-        Every so many points of a frame are kept [paper].
+        Every so many points of a frame are kept (paper).
     group
-        N_f, frames that are registered together [paper].
+        N_f, frames that are registered together (paper).
     window
-        N_b, mean sets that are registered together [paper].
+        N_b, mean sets that are registered together (paper).
     front_components, back_components
-        K of the front-end and of the back-end [paper].
+        K of the front-end and of the back-end (paper).
     front_iterations
-        Iterations of the front-end; not in the paper [0.1, unknown].
+        Iterations of the front-end; not in the paper (0.1, unknown).
     refinements
-        Iterations that refine the window [paper].
+        Iterations that refine the window (paper).
     block
-        Frames of a set of the last joint registration; 0: none [paper].
+        Frames of a set of the last joint registration; 0: none (paper).
     velocity
         Start frames with the motion of the last group instead of at rest; not in the paper.
     gamma
         Outliers per inlier; None: 1/K, which are the paper's priors of 1/(K + 1).
     epsilon
-        Variance added to every component [squared unit] [paper].
+        Variance added to every component [squared unit] (paper).
     max_variance
-        Components whose variance is above so many times the median are outliers [paper: the
-        authors' program; the text says 2].
+        Components whose variance is above so many times the median are outliers (paper: the
+        authors' program; the text says 2).
     neighbours
-        Points that a component should cover at the start; not in the paper [0.1, unknown].
+        Points that a component should cover at the start; not in the paper (0.1, unknown).
     spacing_points
-        Points from which the spacing of all is taken; not in the paper [0.1, unknown].
+        Points from which the spacing of all is taken; not in the paper (0.1, unknown).
     fixed_share
-        Share of the iterations that leave the start variances alone [paper].
+        Share of the iterations that leave the start variances alone (paper).
     seed, threads
         As in `TrackOptions`.
 
