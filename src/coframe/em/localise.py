@@ -14,7 +14,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.em import seeding
 from coframe.em.estep import Cloud, Components, Sweep
-from coframe.em.joint import DAMPING
+from coframe.em.joint_sparse import DAMPING
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL
