@@ -106,7 +106,7 @@ def incremental_from_rough(
         "variances": few_points(clouds, start, means),
         "poses": start,
         "epsilon": epsilon,
-        "held": FIXED / ITERATIONS,
+        "fixed_share": FIXED / ITERATIONS,
     }
     return trial(lambda: coframe.paper.incremental(clouds, means, rng, **known))
 

@@ -19,8 +19,9 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.data import simulate
+from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.estep import Cloud, Sweep
-from coframe.em.joint import UNCONSTRAINED, Constraints, DenseEquations, System
+from coframe.em.joint import DenseEquations, System
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL

@@ -11,7 +11,8 @@ from scenes import JointProblem, dense_equations
 from coframe import geometry
 from coframe.align import covariance
 from coframe.align.verdict import gaps, verdicts
-from coframe.em.joint import UNCONSTRAINED, Constraints, DenseEquations, Prior, System
+from coframe.em.constraints import UNCONSTRAINED, Constraints, Prior
+from coframe.em.joint import DenseEquations, System
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 import coframe
 from coframe import geometry
 from coframe.align import covariance
-from coframe.em.joint import UNCONSTRAINED
+from coframe.em.constraints import UNCONSTRAINED
 
 
 def test_regions_hold_the_true_poses_of_depth_scans(

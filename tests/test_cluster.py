@@ -222,7 +222,7 @@ def test_a_start_from_nothing_on_workers(
     with unchecked(), cluster.client(2) as client, threads.quiet_blas():
         far = Remote.sent(client, clouds)
         one, other = (
-            search.find_start(place, summaries, rng=np.random.default_rng(0), look=False)
+            search.find_start(place, summaries, rng=np.random.default_rng(0), try_identity=False)
             for place in (Local(clouds), far)
         )
         assert one.groups == other.groups

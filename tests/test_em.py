@@ -11,6 +11,7 @@ from coframe import geometry
 from coframe.em import loop, mstep
 from coframe.em.loop import Status, Steps, Stopping
 from coframe.em.mixture import Mixture
+from coframe.evaluate.metrics import relative
 from coframe.paper.batch import UpdateSpheres, move
 
 each_dimension = pytest.mark.parametrize("D", [2, 3])

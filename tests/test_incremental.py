@@ -193,18 +193,18 @@ def test_a_whole_scene_one_cloud_at_a_time():
     np.testing.assert_array_equal(*again)
 
 
-def test_variances_that_are_held_are_those_of_the_start():
+def test_fixed_variances_are_those_of_the_start():
     scene, _ = blobs(3, sizes=(60, 50, 55, 65), K=6)
     start = {"variances": 0.02, "gamma": 0.1, "first_iterations": 4, "refinements": 3}
 
-    def variances(held):
+    def variances(share):
         return paper.incremental(
-            scene.clouds, scene.mixture.means, np.random.default_rng(0), fixed_share=held, **start
+            scene.clouds, scene.mixture.means, np.random.default_rng(0), fixed_share=share, **start
         ).mixture.variances
 
     np.testing.assert_allclose(variances(1.0), 0.02, rtol=1e-12)
     assert (np.abs(variances(0.4) - variances(0.0)) > 1e-6).any()
-    with pytest.raises(InputError, match="held: expected a share"):
+    with pytest.raises(InputError, match="fixed_share: expected a share"):
         variances(2.0)
     with pytest.raises(InputError, match="variances: expected those of the start"):
         paper.incremental(

@@ -12,7 +12,8 @@ from coframe import geometry
 from coframe.align.recipe import ALIGN
 from coframe.data import simulate
 from coframe.em import joint
-from coframe.em.joint import Constraints, DenseEquations, Prior, System
+from coframe.em.constraints import Constraints, Prior
+from coframe.em.joint import DenseEquations, System
 from coframe.em.joint_sparse import DAMPING, SparseEquations
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL, ModelRecipe

@@ -10,6 +10,7 @@ from scenes import bits, blobs, random_poses, views
 
 from coframe import geometry, paper
 from coframe.em.loop import Status
+from coframe.evaluate.metrics import relative
 from coframe.io import ply
 from coframe.paper.batch import outlier_density
 

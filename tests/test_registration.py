@@ -19,8 +19,8 @@ from coframe.align.recipe import ALIGN, Level
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import loop
+from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud
-from coframe.em.joint import Constraints
 from coframe.evaluate import metrics
 from coframe.input.checks import as_priors
 from coframe.input.normalise import Normalisation

@@ -226,22 +226,13 @@ def test_units_and_origins_do_not_matter_from_nothing() -> None:
     options = Options(components=100, points=600, iterations=6, threads=1)
     one = coframe.register(clouds, options=options).relative_to(0)
     assert one.start == "matched"
-    if change == "scaled":
-        other = (
-            coframe.register([1000 * cloud for cloud in clouds], options=options)
-            .relative_to(0)
-            .poses.copy()
-        )
-        other[:, :3, 3] /= 1000
-        bound = 1e-9
-    else:
-        utm = np.array([4.5e5, 5.4e6, 300.0])
-        other = (
-            coframe.register([cloud + utm for cloud in clouds], options=options)
-            .relative_to(0)
-            .poses.copy()
-        )
-        other[:, :3, 3] += other[:, :3, :3] @ utm - utm
-        # a rounding of every coordinate, carried through the matching and the fit
-        bound = 20 * float(np.spacing(utm.max()))
-    np.testing.assert_allclose(other, one.poses, atol=bound)
+    large = coframe.register([1000 * cloud for cloud in clouds], options=options).relative_to(0)
+    scaled = large.poses.copy()
+    scaled[:, :3, 3] /= 1000
+    np.testing.assert_allclose(scaled, one.poses, atol=1e-9)
+    utm = np.array([4.5e5, 5.4e6, 300.0])
+    far = coframe.register([cloud + utm for cloud in clouds], options=options).relative_to(0)
+    shifted = far.poses.copy()
+    shifted[:, :3, 3] += shifted[:, :3, :3] @ utm - utm
+    # A rounding of every coordinate is carried through the matching and the fit.
+    np.testing.assert_allclose(shifted, one.poses, atol=20 * float(np.spacing(utm.max())))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""."""
+"""Cores, a pool of threads, and BLAS on one thread."""
 
 import os
 import threading

@@ -12,7 +12,8 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align.recipe import ALIGN, AlignRecipe
-from coframe.em.joint import Constraints, System, softened
+from coframe.em.constraints import Constraints
+from coframe.em.joint import System, softened
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.types import Array, Poses

@@ -22,8 +22,9 @@ from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import PerCloud
 from coframe.em import loop
+from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.estep import Cloud
-from coframe.em.joint import UNCONSTRAINED, Constraints, JointStep
+from coframe.em.joint import JointStep
 from coframe.em.loop import Fit, Iteration, Steps, Stopping
 from coframe.em.mixture import Mixture
 from coframe.em.mstep import MixtureStep

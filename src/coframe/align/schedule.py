@@ -20,8 +20,8 @@ from coframe.align.level import Run
 from coframe.align.recipe import Level
 from coframe.compute.per_cloud import PerCloud
 from coframe.em import estep, loop
+from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud
-from coframe.em.joint import Constraints
 from coframe.em.loop import Fit, Status
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Source

@@ -11,8 +11,9 @@ from coframe import geometry
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.sampling import draw_rows
 from coframe.em import loop, mstep
+from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud, Sweep
-from coframe.em.joint import Constraints, JointStep, softened
+from coframe.em.joint import JointStep, softened
 from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.loop import Fit, Steps, Stopping
 from coframe.em.mixture import Mixture

@@ -20,7 +20,7 @@ from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.align.verdict import Verdict
 from coframe.em import loop
-from coframe.em.joint import UNCONSTRAINED
+from coframe.em.constraints import UNCONSTRAINED
 from coframe.em.loop import Fit, Iteration, Status
 from coframe.input.checks import as_poses
 from coframe.input.given import open_clouds

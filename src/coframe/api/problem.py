@@ -15,7 +15,7 @@ from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.verdict import downgrade
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
-from coframe.em.joint import Constraints
+from coframe.em.constraints import Constraints
 from coframe.em.loop import Iteration
 from coframe.errors import InputError
 from coframe.input.checks import as_poses, as_priors, check_near, unit_doubt
@@ -80,7 +80,8 @@ class Problem:
             about = [] if prior.about is None else [prior.about]
             known += [np.asarray(each) for each in (prior.pose, prior.covariance, *about)]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
-        rest = digest(start, np.array(self.fixed), np.array(weights), *known)
+        recipe = np.array(repr(self.recipe))
+        rest = digest(start, np.array(self.fixed), np.array(weights), recipe, *known)
         return self.options.record(), clouds, rest
 
     @property

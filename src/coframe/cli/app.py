@@ -104,7 +104,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             reason, code = str(error), 2
         except KeyboardInterrupt:
             reason, code = "interrupted", 130
-        except SystemExit as exit:  # A signal; `interruptible` has printed the message.
+        except SystemExit as exit:  # A signal; within `interruptible` the message is out.
             if arguments.get("as_json"):
                 say_json({"error": "interrupted", "exit_code": exit.code})
             raise

@@ -17,12 +17,15 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @contextmanager
-def interruptible(folder: Path, resume: bool) -> "Iterator[Checkpoint]":
+def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Checkpoint]":
     """The checkpoint of a run: SIGINT and SIGTERM write it and end the run.
 
     A second signal ends the run at once.
     """
     from coframe import Checkpoint
+
+    if resume and not quiet and not (folder / CHECKPOINT).exists():
+        print(f"coframe: no interrupted run in {folder}; starting a new one", file=sys.stderr)
 
     before = {number: signal.getsignal(number) for number in CODES}
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """`coframe register`."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,7 +22,7 @@ from coframe.cli.app import (
     say_table,
     writable,
 )
-from coframe.cli.interrupt import CHECKPOINT, interruptible
+from coframe.cli.interrupt import interruptible
 from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
 from coframe.cli.watch import watching
 
@@ -133,8 +132,6 @@ def register(
             "method: expected register beside --resume, --memory and --scheduler, found paper;"
             " leave out --method or the others"
         )
-    if resume and not quiet and not (output / CHECKPOINT).exists():
-        print(f"coframe: no interrupted run in {output}; starting a new one", file=sys.stderr)
     paths = cloud_files.expand(files)
     known = pose_files.read_for(poses, cloud_files.names_of(paths)) if poses else None
     if memory is not None:
@@ -142,7 +139,7 @@ def register(
     with (
         watching(quiet) as watch,
         _workers(scheduler) as cluster,
-        nullcontext() if published else interruptible(output, resume) as checkpoint,
+        nullcontext() if published else interruptible(output, resume, quiet=quiet) as checkpoint,
     ):
         if published:
             result = _published(paths, known, components, options, watch)

@@ -72,9 +72,10 @@ def track(
     frames = coframe.open_frames(sequence, intrinsics=intrinsics)
     writable(output)
     options = coframe.TrackOptions(points=points, components=components, seed=seed, threads=threads)
-    if resume and not quiet and not (output / "checkpoint.db").exists():
-        print(f"coframe: no interrupted run in {output}, a new one begins", file=sys.stderr)
-    with watching(quiet or as_json) as watch, interruptible(output, resume) as checkpoint:
+    with (
+        watching(quiet or as_json) as watch,
+        interruptible(output, resume, quiet=quiet) as checkpoint,
+    ):
         result = coframe.track(
             frames, options=options, checkpoint=checkpoint, on_frame=_shown(watch, len(frames))
         )

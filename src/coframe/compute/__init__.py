@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: MIT
+"""Where work runs, and what survives a crash."""

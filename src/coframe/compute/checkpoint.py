@@ -284,7 +284,7 @@ def _compare(folder: str, kept: dict[str, Any], now: dict[str, Any]) -> None:
             )
     if kept["start"] != now["start"]:
         raise InputError(
-            f"poses, weights, fixed or priors: expected the same {as_before}, found others"
+            f"poses, weights, fixed, priors or recipe: expected the same {as_before}, found others"
         )
 
 

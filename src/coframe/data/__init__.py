@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: MIT
+"""Simulated scenes and published data sets."""

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: MIT
+"""What the user gave: checked, summarised, normalised."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.em.joint import Prior
+from coframe.em.constraints import Prior
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import extent
 from coframe.input.normalise import Normalisation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""."""
+"""How clouds are centred and scaled, and how results get back to the user's coordinates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""."""
+"""Medians and other order statistics of numbers that come in blocks, exact to the bit."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.align.covariance import pose_covariance
 from coframe.align.verdict import verdicts
+from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud, Sweep
-from coframe.em.joint import Constraints
 from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments

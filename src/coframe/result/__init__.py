@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: MIT
+"""What comes out: the record, labels of points, files."""

@@ -16,11 +16,12 @@ from coframe import geometry
 from coframe.align.covariance import error_covariance
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.verdict import verdicts
-from coframe.em.joint import UNCONSTRAINED, Constraints
+from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.loop import Fit
+from coframe.em.mixture import Mixture
 from coframe.input.given import Given
 from coframe.input.normalise import Normalisation
-from coframe.input.source import Source
+from coframe.input.source import InMemory, Source
 from coframe.result import labels, merged
 from coframe.result.groups import side_by_side
 from coframe.result.labels import CloudView, PointLabels
@@ -93,53 +94,23 @@ def assemble(
     result = parts[0]
     if len(groups) > 1:
         result = side_by_side(parts, groups, given.names, given.sizes, lambda T: _spans(given, T))
-    return _with_points(result, given, solutions, groups, points, output)
-
-
-def _with_points(
-    result: Registration,
-    given: Given,
-    solutions: Sequence[Solution],
-    groups: Sequence[Sequence[int]],
-    points: int,
-    output: Path | None,
-) -> Registration:
-    """The result with what is known of every point, or of some where they are not all here."""
-    first, views, mixtures = 0, [], []
-    for solution in solutions:
-        views.append(solution.views(first))
-        mixtures.append(solution.fit.mixture)
-        first += len(solution.fit.mixture)
-    alone = len(groups) - len(solutions)
-    one = solutions[0]
-    anywhere = CloudView(one.frames.only(0), one.fit.poses[0], None)
-    own_views = [*views, *[[anywhere]] * alone]
-    own_mixtures = [*mixtures, *[None] * alone]
-    seen = list(zip(groups, own_views, own_mixtures, strict=True))
     found: dict[int, PointLabels] = {}
-    if given.loaded:
-        for group, own, mixture in seen:
-            some = given.clouds.subset(group)
-            labelled = some.map(labels.label_points, own, shared=(mixture,))
-            found |= zip(group, labelled, strict=True)
-        clouds = [cloud.points for cloud in given.loaded]
-        attributes = [cloud.columns for cloud in given.loaded]
-        sizes: Sequence[int] = ()
-    else:
-        with merged.targets(given, output, result.poses) as targets:
-            for group, own, mixture in seen:
-                some = given.clouds.subset(group)
+    folder = None if given.loaded else output
+    with merged.targets(given, folder, result.poses) as targets:
+        for group, views, mixture in _views(solutions, groups):
+            clouds = given.clouds.subset(group)
+            if given.loaded:
+                labelled = clouds.map(labels.label_points, views, shared=(mixture,))
+            else:
                 where = [targets[j] for j in group]
-                written = some.map(labels.write_points, own, where, shared=(mixture, points))
-                found |= zip(group, written, strict=True)
-        samples = [found[j] for j in range(len(found))]
-        clouds = [each.points for each in samples if isinstance(each, labels.Some)]
-        attributes = [each.columns for each in samples if isinstance(each, labels.Some)]
-        sizes = given.sizes
+                labelled = clouds.map(labels.write_points, views, where, shared=(mixture, points))
+            found |= zip(group, labelled, strict=True)
     every = [found[j] for j in range(len(found))]
+    some = [each for each in every if isinstance(each, labels.Some)]
+    samples: Sequence[InMemory | labels.Some] = given.loaded or some
     result = replace(
         result,
-        clouds=tuple(clouds),
+        clouds=tuple(cloud.points for cloud in samples),
         outlier_probability=tuple(each.outlier_probability for each in every),
         labels=tuple(each.labels for each in every),
     )
@@ -147,10 +118,23 @@ def _with_points(
         return result
     return replace(
         result,
-        attributes=tuple(attributes),
+        attributes=tuple(cloud.columns for cloud in samples),
         files=tuple(str(file.absolute()) for file in given.files),
-        sizes=tuple(sizes),
+        sizes=() if given.loaded else tuple(given.sizes),
     )
+
+
+def _views(
+    solutions: Sequence[Solution], groups: Sequence[Sequence[int]]
+) -> list[tuple[Sequence[int], list[CloudView], Mixture | None]]:
+    """How the fits see the clouds of each group; nothing is known of a cloud on its own."""
+    first, seen = 0, []
+    for solution in solutions:
+        seen.append((solution.group, solution.views(first), solution.fit.mixture))
+        first += len(solution.fit.mixture)
+    one = solutions[0]
+    anywhere = CloudView(one.frames.only(0), one.fit.poses[0], None)
+    return [*seen, *((group, [anywhere], None) for group in groups[len(solutions) :])]
 
 
 def _spans(given: Given, poses: Poses) -> Float[Array, "M 2"]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What a fit says of every point of a cloud, block by block, where the cloud is."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,36 +78,24 @@ def label_points(
 def write_points(
     source: Source, view: CloudView, target: Target | None, mixture: Mixture | None, sample: int
 ) -> Some:
-    """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if there is
-    one.
-    """
+    """About `sample` points of a cloud, evenly out of all; all of them go to `target`, if any."""
     every = -(-source.shape[0] // sample)
     kept, first = [], 0
-    for block, (probability, label) in _through(source, view, target, mixture):
-        some = slice(-first % every, None, every)
-        few = block.take(some)
-        kept.append((few.points, few.columns, probability[some], label[some]))
-        first += len(block.points)
+    with nullcontext() if target is None else target.opened(source.shape[0]) as file:
+        for block in source.blocks():
+            probability, label = view.classified(block, mixture)
+            if target is not None and file is not None:
+                rows = merged.rows(block, target.cloud, target.pose, probability, label, target.row)
+                rows.tofile(file)
+            some = slice(-first % every, None, every)
+            few = block.take(some)
+            kept.append((few.points, few.columns, probability[some], label[some]))
+            first += len(block.points)
     points, columns, probabilities, labels = zip(*kept, strict=True)
-    names = columns[0]
-    together = {name: np.concatenate([each[name] for each in columns]) for name in names}
+    together = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
     return Some(
         np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together
     )
-
-
-def _through(
-    source: Source, view: CloudView, target: Target | None, mixture: Mixture | None
-) -> Iterator[tuple[InMemory, tuple[Float[Array, " N"], Int[Array, " N"]]]]:
-    """Every block and its classes, written on the way."""
-    if target is None:
-        yield from ((block, view.classified(block, mixture)) for block in source.blocks())
-        return
-    with target.opened(source.shape[0]) as file:
-        for block in source.blocks():
-            classes = view.classified(block, mixture)
-            merged.rows(block, target.cloud, target.pose, *classes, target.row).tofile(file)
-            yield block, classes
 
 
 def outlier_probability(assignment: Assignment, mixture: Mixture) -> Float[Array, " N"]:

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.em import seeding
+from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud, Sweep
-from coframe.em.joint import Constraints, JointStep
+from coframe.em.joint import JointStep
 from coframe.em.mixture import Mixture
 from coframe.em.mstep import MixtureStep
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe

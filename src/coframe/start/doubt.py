@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from coframe.types import Pose
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Doubt:
     """A cloud whose pose is uncertain, why, and other poses that fit about as well.
 

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""Start variances, as in the paper's section on initialisation."""
