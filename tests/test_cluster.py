@@ -176,6 +176,7 @@ def alone(
     return result
 
 
+@pytest.mark.slow
 def test_two_three_and_four_workers_give_the_bits_of_one_machine(
     scene: simulate.SimulatedScene,
     files: list[Path],

@@ -627,7 +627,7 @@ def test_the_command_writes_its_files(room, tmp_path):
     assert not (tmp_path / "out/checkpoint.db").exists()
     again = ["track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", *SMALL]
     shown = run(*again, cwd=tmp_path)
-    assert shown.stderr == "coframe: no interrupted run in out, a new one begins\n"
+    assert shown.stderr == "coframe: no interrupted run in out; starting a new one\n"
     assert json.loads(shown.stdout) == {**told, "folder": "out", "files": [*FILES, "state.npz"]}
     assert not (tmp_path / "out/report.html").exists()
 
