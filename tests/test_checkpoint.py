@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import coframe
 from coframe import geometry
+from coframe.align.recipe import ALIGN
 from coframe.compute.checkpoint import digest
 from coframe.data import simulate
 from coframe.io import ply
@@ -169,6 +171,13 @@ def test_what_has_changed_is_refused_by_name(scene: simulate.SimulatedScene, lef
         ),
         "poses": lambda checkpoint: coframe.register(
             scene.clouds, options=SMALL, checkpoint=checkpoint
+        ),
+        "poses, weights, fixed, priors or recipe": lambda checkpoint: coframe.register(
+            scene.clouds,
+            start,
+            options=SMALL,
+            checkpoint=checkpoint,
+            recipe=replace(ALIGN, chains=1),
         ),
     }
     for name, run in cases.items():

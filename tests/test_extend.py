@@ -13,6 +13,7 @@ from scenes import random_poses, unchecked
 
 import coframe
 from coframe import InputError, Options, geometry
+from coframe.align.recipe import ALIGN
 from coframe.data import simulate
 from coframe.em.moments import Moments
 from coframe.em.recipe import MODEL
@@ -394,3 +395,20 @@ def test_what_is_said_of_the_run_stays_true(scene, four):
     refined = coframe.refine(replace(longer, sizes=()), options=FEW)
     assert refined.options == FEW.record() | {"method": "refine"}
     assert refined.warnings == ("look",)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        replace(ALIGN, localise=replace(ALIGN.localise, tolerance=0.5)),
+        replace(ALIGN, loop=replace(ALIGN.loop, max_stride=1.0)),
+        replace(ALIGN, model=replace(ALIGN.model, min_tangent=0.5)),
+    ],
+    ids=["localise", "loop", "model"],
+)
+def test_every_part_of_a_recipe_is_used(scene, four, recipe):
+    start = four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[4]
+    with unchecked():
+        usual = coframe.extend(four, scene.clouds[4], start, options=FEW)
+        other = coframe.extend(four, scene.clouds[4], start, options=FEW, recipe=recipe)
+    assert (usual.poses[4] != other.poses[4]).any()

@@ -3,6 +3,8 @@
 its own noise.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scenes import random_poses
@@ -10,11 +12,12 @@ from scenes import random_poses
 from coframe import geometry
 from coframe.align import level, schedule
 from coframe.align.level import Run
-from coframe.align.recipe import Level
+from coframe.align.recipe import ALIGN, Level
 from coframe.align.sampling import denoise, draw_rows
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
 from coframe.em import seeding
+from coframe.em.constraints import UNCONSTRAINED
 from coframe.em.estep import Cloud
 from coframe.em.recipe import MODEL
 from coframe.evaluate import metrics
@@ -215,3 +218,19 @@ def test_points_move_along_their_normal_only() -> None:
     assert np.abs(moved).max() > 0.02
     tangential = np.abs(moved[:, 0] * circle[:, 1] - moved[:, 1] * circle[:, 0])
     assert np.median(tangential) < 0.2 * np.median(np.linalg.norm(moved, axis=1))
+
+
+def test_distances_between_poses_follow_the_recipe() -> None:
+    """Where nothing counts as shared, no pose is known, and no distance is large."""
+    rng = np.random.default_rng(0)
+    scene = simulate.scene(3, 300, degrees=30.0, rng=rng)
+    frames = Normalisation.of(scene.clouds)
+    clouds = Local([InMemory(cloud) for cloud in scene.clouds])
+    last = Level(30, 300, 2)
+    run = Run(clouds, [300] * 3, frames, last, rng, threads=1)
+    drawn = run.draw(300)
+    a = run.fit(drawn, frames.enter_poses(scene.poses, np.zeros(3)), last)
+    b = run.fit(drawn, a.poses, last)
+    nothing = replace(ALIGN, model=replace(ALIGN.model, min_shared=1e9))
+    near, far = (schedule.pose_distance(a, b, UNCONSTRAINED, recipe) for recipe in (nothing, ALIGN))
+    assert near < 1e-3 * far

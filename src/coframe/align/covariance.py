@@ -75,7 +75,9 @@ def tangential_bias(
     centre = mixture.centre
     firm = np.linalg.inv(mixture.covariances)
     soft = softened(mixture.covariances, recipe.bias_slide, recipe.model)
-    gradients = [System(moments, P, centre, poses).gradient for P in (firm, soft)]
+    gradients = [
+        System(moments, P, centre, poses, recipe=recipe.model).gradient for P in (firm, soft)
+    ]
     system = System(moments, soft, centre, poses, constraints, recipe.model)
     return system.twists(score=gradients[0] - gradients[1])
 

@@ -17,7 +17,7 @@ from jaxtyping import Int
 from coframe import geometry
 from coframe.align.covariance import pose_covariance
 from coframe.align.level import Run
-from coframe.align.recipe import Level
+from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.per_cloud import PerCloud
 from coframe.em import estep, loop
 from coframe.em.constraints import Constraints
@@ -125,7 +125,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         run.on_progress(TRIED + (REPEATED - TRIED) * share)
 
     def same(a: Fit, b: Fit) -> bool:
-        return pose_distance(a, b, run.constraints) < recipe.same_sigmas
+        return pose_distance(a, b, run.constraints, recipe) < recipe.same_sigmas
 
     starts = [found.best] * recipe.chains + found.rivals[:1]
     chains = run.map([partial(chain, start=start) for start in starts])
@@ -191,10 +191,10 @@ def rivals(
     ]
 
 
-def pose_distance(a: Fit, b: Fit, constraints: Constraints) -> float:
+def pose_distance(a: Fit, b: Fit, constraints: Constraints, recipe: AlignRecipe = ALIGN) -> float:
     """How far the poses of two fits differ, in standard deviations of the poses."""
     difference = loop.relative_twists(a.poses, b.poses, b.mixture)
-    covariance = pose_covariance(b.moments, b.mixture, b.poses, constraints)
+    covariance = pose_covariance(b.moments, b.mixture, b.poses, constraints, recipe=recipe)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
     unit = max(loop.largest_step(deviations, RADIUS), ROUNDING)
     return loop.largest_step(difference, RADIUS) / unit

@@ -44,11 +44,20 @@ class Arrival:
         few = self.cloud.subset(draw_rows(len(self.cloud), recipe.trial_points, rng))
         each = sorted({blur for blurs in self.recipe.blurs for blur in blurs})
         plain = replace(mixture, visibility=None)
-        blurred = dict(zip(each, Pyramid.of(plain, each, 1.0).levels, strict=True))
+        blurred = dict(
+            zip(each, Pyramid.of(plain, each, 1.0, self.recipe.model).levels, strict=True)
+        )
 
         def trial(blurs: Sequence[float], start: Pose, steps: int) -> Localisation:
             pyramid = Pyramid(tuple(blurred[blur] for blur in blurs), 1.0)
-            return localise(pyramid, few, start, steps, each=recipe.trial_steps)
+            return localise(
+                pyramid,
+                few,
+                start,
+                steps,
+                each=recipe.trial_steps,
+                recipe=self.recipe.localise,
+            )
 
         trials = [
             trial(blurs, pose[0], recipe.trial_steps * len(blurs)) for blurs in self.recipe.blurs
@@ -59,9 +68,11 @@ class Arrival:
         best = max(trials, key=lambda found: found.value)
         poses = np.concatenate([geometry.identity(1, mixture.dimension), best.pose[None]])
         precisions = softened(mixture.covariances, self.recipe.model.slide, self.recipe.model)
-        steps = self._steps(JointStep(PAST, precisions=precisions), fixed_mixture=True)
+        steps = self._steps(
+            JointStep(PAST, precisions=precisions, recipe=self.recipe.model), fixed_mixture=True
+        )
         stopping = self._stopping(recipe.pose_iterations, recipe.pose_tolerance)
-        return loop.batch(steps, poses, mixture, stopping, accelerated=True)
+        return self._batch(steps, poses, mixture, stopping)
 
     def new_surface(self, fit: Fit, rng: np.random.Generator) -> Mixture:
         """Components on what the mixture does not explain, as fine as the rest."""
@@ -96,10 +107,11 @@ class Arrival:
         poses = localised.poses
         if len(mixture) > len(localised.mixture):
             burn_in = self._stopping(self.recipe.extend.burn_in, 0.0)
-            mixture = loop.batch(self._steps(loop.stay), poses, mixture, burn_in).mixture
+            steps = self._steps(loop.stay)
+            mixture = self._batch(steps, poses, mixture, burn_in, accelerated=False).mixture
         steps = self._steps(JointStep(PAST, recipe=self.recipe.model))
         stopping = self._stopping(options.iterations, options.tolerance)
-        fit = loop.batch(steps, poses, mixture, stopping, accelerated=True)
+        fit = self._batch(steps, poses, mixture, stopping)
         mixture = steps.update(fit.moments, None, fit.mixture)
         return replace(fit, mixture=mixture, moments=fit.moments.recentred(mixture.means))
 
@@ -119,6 +131,17 @@ class Arrival:
             update,
             lambda poses, mixture: log_visibility_prior(mixture, self.recipe.model),
         )
+
+    def _batch(
+        self,
+        steps: Steps,
+        poses: Float[Array, "2 D1 D1"],
+        mixture: Mixture,
+        stopping: Stopping,
+        accelerated: bool = True,
+    ) -> Fit:
+        recipe = self.recipe.loop
+        return loop.batch(steps, poses, mixture, stopping, accelerated=accelerated, recipe=recipe)
 
     def _stopping(self, iterations: int, tolerance: float) -> Stopping:
         return Stopping(RADIUS, iterations, tolerance, self.recipe.min_gain)

@@ -125,7 +125,7 @@ def pool_moved(about, mass, first, second, R, t, total_mass, total_first, total_
 @njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)
 def joint_blocks(mass, first, second, arm, precisions, start, stop, H, g, W):
     """The parts of `joint.system` from components start to stop: the gradient g (6M,) and the
-    blocks H (M, 6, 6) of each cloud by itself are added to; what the shared means take back is W^T
+    blocks H (M, 6, 6) of each cloud by itself are added to; what the profiled means subtract is W^T
     W, W (3 (stop - start), 6M).
 
     mass (M, K), first (M, K, 3), second (M, K, 3, 3) are moments about the means; arm (K, 3) leads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The joint pose system of many clouds, solved without ever being written down.
+"""The joint pose system of 400 clouds or more, solved without writing its matrix down.
 
 Clouds touch each other only through the components that they share (see `joint`): H = B - W^T W,
 where B has a block for each cloud and W (3K, 6M) one for each component that a cloud sees. Written

@@ -109,8 +109,9 @@ def _exponents_spheres(X, x, y, z, h, l, threshold, out, i):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, threshold, out, i):
-    """The same for a full covariance: the exponent is a quadratic form with six coefficients
-    (off-diagonals doubled).
+    """Eq. (9) for a full covariance, otherwise as `_exponents_spheres`.
+
+    The exponent is a quadratic form with six coefficients (off-diagonals doubled).
     """
     near = 0
     for b in range(LEAF):

@@ -256,7 +256,7 @@ def _distinct(found: list[Evidence], recipe: StartRecipe) -> list[Evidence]:
 def candidate_pairs(
     scans: PerCloud[ThinScan], rng: np.random.Generator, recipe: StartRecipe = START
 ) -> list[Pair]:
-    """The pairs worth matching: all, or of many clouds those that are similar or in sequence."""
+    """The pairs worth matching: all, or above `max_pairs` those that are similar or in sequence."""
     M = len(scans)
     pairs = [(a, b) for a in range(M) for b in range(a + 1, M)]
     if len(pairs) <= recipe.max_pairs:
