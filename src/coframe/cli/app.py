@@ -56,6 +56,11 @@ def say(text: object) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def warn(text: object) -> None:
+    """Print a line on stderr."""
+    print(f"coframe: {text}", file=sys.stderr)
+
+
 def say_json(content: object) -> None:
     """Print the one object of --json."""
     say(json.dumps(content, indent=1))

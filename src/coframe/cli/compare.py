@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`coframe compare`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,8 @@ from coframe.cli.app import (
     say,
     say_json,
     say_table,
-    writable,
 )
+from coframe.cli.output import claimed, clouds_of
 
 if TYPE_CHECKING:
     from coframe import Comparison
@@ -73,11 +74,13 @@ def compare(
     from coframe.io import poses as pose_files
     from coframe.report import comparison as pages
 
-    if output is not None:
-        writable(output)
-    scans, files = cloud_files.open_all(files)
+    paths = clouds_of(files)
+    scans, _ = cloud_files.open_all(paths)
     names = [scan.name for scan in scans]
-    with progress_console().status("finding start poses") as status:
+    with (
+        nullcontext() if output is None else claimed(output, pages.FILES, paths),
+        progress_console().status("finding start poses") as status,
+    ):
         if quiet or not progress_console().is_terminal:
             status.stop()
         found = coframe.compare(
@@ -91,9 +94,8 @@ def compare(
             names=names,
             on_method=lambda name, done, total: status.update(f"{name} ({done + 1} of {total})"),
         )
-    if output is not None:
-        found.save(output / "comparison.json")
-        pages.write(found, output / "comparison.html")
+        if output is not None:
+            pages.write_folder(found, output)
     if as_json:
         say_json(found.content())
     elif not quiet:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coframe.cli.app import Output, Quiet, Seed, Threads, say, say_table, writable
+from coframe.cli.app import Output, Quiet, Seed, Threads, say, say_table
+from coframe.cli.output import claimed
 from coframe.cli.show import failed, run_so_far
 from coframe.cli.watch import watching
 
@@ -44,18 +45,16 @@ def demo(
     from coframe.data import simulate
 
     started = time.perf_counter()
-    writable(output)
     rng = np.random.default_rng(seed)
     degrees = 360.0 * (views - 1) / views
     scene = simulate.scene(
         views, points, degrees=degrees, noise_db=noise, outliers=outliers, rng=rng
     )
     chosen = Options(seed=seed, threads=threads)
-    with watching(quiet) as watch:
+    with claimed(output, report.files()), watching(quiet) as watch:
         result = register(scene.clouds, options=chosen, **watch.callbacks)
-    written = report.write_folder(
-        result, output, run=run_so_far(started, chosen, geometry.identity(views, 3))
-    )
+        run = run_so_far(started, chosen, geometry.identity(views, 3))
+        written = report.write_folder(result, output, run=run)
     if not quiet:
         say_table(_demo_table(result, scene))
         say(f"wrote {', '.join(written)} to {output}/")

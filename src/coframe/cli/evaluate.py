@@ -35,11 +35,16 @@ def evaluate(
     coframe evaluate out --truth truth.json --json
     """
     from coframe.evaluate.files import evaluate_poses, evaluate_trajectory
+    from coframe.io.transaction import Manifest, consistent
 
-    if (folder / "trajectory.txt").is_file() and not (folder / "poses.json").is_file():
-        content = evaluate_trajectory(folder / "trajectory.txt", truth)
-    else:
-        content = evaluate_poses(folder / "poses.json" if folder.is_dir() else folder, truth)
+    def evaluated(manifest: Manifest | None) -> dict[str, Any]:
+        tracked = (folder / "trajectory.txt").is_file() and not (folder / "poses.json").is_file()
+        name = "trajectory.txt" if tracked else "poses.json"
+        if manifest is not None:
+            manifest.check(folder, [name])
+        return (evaluate_trajectory if tracked else evaluate_poses)(folder / name, truth)
+
+    content = consistent(folder, evaluated) if folder.is_dir() else evaluate_poses(folder, truth)
     if as_json:
         say_json(content)
     else:

@@ -22,10 +22,19 @@ def export(
         typer.Option("--output", "-o", help="File or folder to write. Default: one in DIR."),
     ] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Leave out the outliers.")] = False,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the scans, for aligned copies from a result made elsewhere."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that this result did not export.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a result for other programs.
+
+    The scans and the files of results are never replaced.
 
     Examples:
 
@@ -40,7 +49,8 @@ def export(
     import coframe
     from coframe.result.export import export as write
 
-    paths = write(coframe.load(folder), to, folder, output, clean=clean)
+    result = coframe.load(folder)
+    paths = write(result, to, folder, output, clean=clean, inputs=inputs, overwrite=overwrite)
     if as_json:
         say_json({"written": [str(path) for path in paths]})
     elif not quiet:

@@ -16,8 +16,8 @@ from coframe.cli.app import (
     say,
     say_json,
     say_table,
-    writable,
 )
+from coframe.cli.output import claimed
 from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
 
 
@@ -62,21 +62,22 @@ def extend(
 
     started = time.perf_counter()
     target = output or folder
-    writable(target)
-    result = coframe.load(folder)
-    before = len(result.clouds)
     known = (
         pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
     )
     options = coframe.Options(seed=seed, threads=threads)
-    for path, pose in zip(files, known, strict=True):
-        if path.stem in result.names:
-            raise InputError(
-                f"{path}: expected a cloud that is not in {folder} yet, found {path.stem} there;"
-                " rename the file if it is another cloud"
-            )
-        result = coframe.extend(result, path, pose, options=options)
-    written = reports.write_folder(result, target, run=run_so_far(started, options), page=report)
+    with claimed(target, reports.files(page=report), files):
+        result = coframe.load(folder)
+        before = len(result.clouds)
+        for path, pose in zip(files, known, strict=True):
+            if path.stem in result.names:
+                raise InputError(
+                    f"{path}: expected a cloud that is not in {folder} yet, found {path.stem}"
+                    " there; rename the file if it is another cloud"
+                )
+            result = coframe.extend(result, path, pose, options=options)
+        run = run_so_far(started, options)
+        written = reports.write_folder(result, target, run=run, page=report)
     if as_json:
         say_json(as_json_content(target, written, started))
     elif not quiet:

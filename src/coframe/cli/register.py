@@ -20,9 +20,9 @@ from coframe.cli.app import (
     say,
     say_json,
     say_table,
-    writable,
 )
 from coframe.cli.interrupt import interruptible
+from coframe.cli.output import claimed, clouds_of
 from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
 from coframe.cli.watch import watching
 
@@ -122,7 +122,6 @@ def register(
     from coframe.io import poses as pose_files
 
     started = time.perf_counter()
-    writable(output)
     options = coframe.Options(
         components=components or 1000, start=start, seed=seed, threads=threads
     )
@@ -132,11 +131,12 @@ def register(
             "method: expected register beside --resume, --memory and --scheduler, found paper;"
             " leave out --method or the others"
         )
-    paths = cloud_files.expand(files)
+    paths = clouds_of(files)
     known = pose_files.read_for(poses, cloud_files.names_of(paths)) if poses else None
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
     with (
+        claimed(output, reports.files(page=report), paths),
         watching(quiet) as watch,
         _workers(scheduler) as cluster,
         nullcontext() if published else interruptible(output, resume, quiet=quiet) as checkpoint,

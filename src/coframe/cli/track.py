@@ -20,9 +20,9 @@ from coframe.cli.app import (
     WithReport,
     say,
     say_json,
-    writable,
 )
 from coframe.cli.interrupt import interruptible
+from coframe.cli.output import claimed
 from coframe.cli.watch import Watch, watching
 from coframe.sequence.recipe import SEQUENCE
 
@@ -70,9 +70,9 @@ def track(
 
     started = time.perf_counter()
     frames = coframe.open_frames(sequence, intrinsics=intrinsics)
-    writable(output)
     options = coframe.TrackOptions(points=points, components=components, seed=seed, threads=threads)
     with (
+        claimed(output, reports.track_files(page=report)),
         watching(quiet or as_json) as watch,
         interruptible(output, resume, quiet=quiet) as checkpoint,
     ):
@@ -80,16 +80,9 @@ def track(
             frames, options=options, checkpoint=checkpoint, on_frame=_shown(watch, len(frames))
         )
         watch.show("writing")
-        written = result.save(output)
-        page = output / "report.html"
-        if report:
-            command = shlex.join(["coframe", *sys.argv[1:]])
-            run = reports.Run(command, asdict(options), seconds=time.perf_counter() - started)
-            reports.track.write(result, page, run=run)
-            written.append(page.name)
-        else:
-            # That of an earlier run would speak of another result.
-            page.unlink(missing_ok=True)
+        command = shlex.join(["coframe", *sys.argv[1:]])
+        run = reports.Run(command, asdict(options), seconds=time.perf_counter() - started)
+        written = reports.write_track_folder(result, output, run=run, page=report)
     if as_json:
         say_json({**result.record(), "folder": str(output), "files": written})
     elif not quiet:

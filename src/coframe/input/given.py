@@ -3,7 +3,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from os import PathLike
@@ -20,6 +20,7 @@ from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_a
 from coframe.input.normalise import Summary
 from coframe.input.source import ROWS, InMemory, OnDisk, Source, without_strays
 from coframe.io import clouds as cloud_files
+from coframe.io.transaction import SCRATCH, locked
 from coframe.types import Array
 
 # [size] Points of a cloud on disk that show whether it is a surface.
@@ -165,11 +166,12 @@ def on_disk(
     They are copied, in blocks, to files that are quick to read, and gone in the end.
     """
     found = cloud_files.expand(paths)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=".scratch-", dir=folder, ignore_cleanup_errors=True
-    ) as scratch:
+    with (
+        nullcontext() if folder is None else locked(folder),
+        tempfile.TemporaryDirectory(
+            prefix=SCRATCH, dir=folder, ignore_cleanup_errors=True
+        ) as scratch,
+    ):
         scans = []
         for number, path in enumerate(found):
             on_file(path.name)

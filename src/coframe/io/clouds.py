@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from coframe.errors import InputError, one_line
 from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
 from coframe.io.scan import Scan, in_space
+from coframe.io.transaction import own_files
 from coframe.types import Points, Pose
 
 TEXT = (".txt", ".csv", ".asc")
@@ -242,15 +244,32 @@ def moved_suffix(source: str | os.PathLike[str]) -> str:
     return suffix if suffix in (*WRITTEN, *MESHES) else ".ply"
 
 
-def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
+def left_out_message(folder: Path, names: Sequence[str]) -> str:
+    """What is said of coframe's own files in a folder of clouds."""
+    return f"{folder}: left out {', '.join(names)}, written by coframe"
+
+
+def _warn(folder: Path, names: Sequence[str]) -> None:
+    warnings.warn(left_out_message(folder, names), stacklevel=3)
+
+
+def expand(
+    arguments: Iterable[str | os.PathLike[str]],
+    *,
+    on_left_out: Callable[[Path, list[str]], object] = _warn,
+) -> list[Path]:
     """List the files that files, folders and patterns name, without repeats, scan2 before scan10.
 
     Of a folder, the scans; if there are none, the meshes; then text files; then depth images. So
-    notes and poses beside the scans do no harm.
+    notes and poses beside the scans do no harm. Of folders and patterns, results of coframe are
+    left out.
 
     Parameters
     ----------
     arguments : iterable of path
+    on_left_out : callable, optional
+        Called with a folder and the names of the clouds in it that coframe wrote. Default: a
+        warning.
 
     Returns
     -------
@@ -269,7 +288,7 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
-            files = _clouds_of(path)
+            files = _clouds_of(path, on_left_out)
             if not files:
                 raise InputError(
                     f"{path}: expected a folder with clouds, found none of {', '.join(FORMATS)}"
@@ -281,6 +300,7 @@ def expand(arguments: Iterable[str | os.PathLike[str]]) -> list[Path]:
                 for match in glob.glob(os.fspath(argument), recursive=True)
                 if Path(match).is_file()
             ]
+            files = _without_own(files, on_left_out)
             if not files:
                 raise InputError(
                     f"{argument}: expected a pattern that matches files, found none; check the path"
@@ -452,8 +472,21 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
         ) from error
 
 
-def _clouds_of(folder: Path) -> list[Path]:
+def _without_own(
+    files: Sequence[Path], on_left_out: Callable[[Path, list[str]], object]
+) -> list[Path]:
+    """Without what coframe wrote."""
+    own = {folder: own_files(folder) for folder in {path.parent for path in files}}
+    for folder, names in own.items():
+        if left_out := sorted({path.name for path in files if path.parent == folder} & names):
+            on_left_out(folder, left_out)
+    return [path for path in files if path.name not in own[path.parent]]
+
+
+def _clouds_of(folder: Path, on_left_out: Callable[[Path, list[str]], object]) -> list[Path]:
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    files = [path for path in files if path.suffix.lower() in FORMATS]
+    files = _without_own(files, on_left_out)
     for suffixes in (SCANS, MESHES, TEXT, IMAGES):
         if found := [path for path in files if path.suffix.lower() in suffixes]:
             return found

@@ -39,7 +39,7 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~umask())
         temporary.replace(path)
     except OSError as error:
         if error.filename in (None, name):
@@ -54,7 +54,8 @@ def _of(path: Path, error: OSError) -> OSError:
     return OSError(error.errno or errno.EIO, error.strerror or str(error), str(path))
 
 
-def _umask() -> int:
+def umask() -> int:
+    """What new files of this process may not allow."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

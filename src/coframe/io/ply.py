@@ -93,6 +93,13 @@ def count(path: str | os.PathLike[str]) -> int:
         return Header.read(file).vertices.count
 
 
+def comments(path: str | os.PathLike[str]) -> list[str]:
+    """The comments of the header."""
+    with open(path, "rb") as file:
+        lines = list(_header_lines(file))
+    return [line.removeprefix("comment ") for line in lines if line.startswith("comment ")]
+
+
 def read_scan(path: str | os.PathLike[str]) -> Scan:
     """The vertices with all their properties; what the file has besides (faces) is left out."""
     return _scan(read(path), path)

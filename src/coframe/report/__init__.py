@@ -2,8 +2,18 @@
 """The report: one self-contained page that shows a result and says how far to trust it."""
 
 from coframe.report import comparison, track
-from coframe.report.folder import write_folder
+from coframe.report.folder import files, track_files, write_folder, write_track_folder
 from coframe.report.page import html, write
 from coframe.report.run import Run
 
-__all__ = ["Run", "comparison", "html", "track", "write", "write_folder"]
+__all__ = [
+    "Run",
+    "comparison",
+    "files",
+    "html",
+    "track",
+    "track_files",
+    "write",
+    "write_folder",
+    "write_track_folder",
+]

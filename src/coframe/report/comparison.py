@@ -5,11 +5,15 @@ import os
 from pathlib import Path
 
 from coframe.baselines.compare import Comparison
+from coframe.io.transaction import transaction
 from coframe.report import charts
 from coframe.report.markup import lengths, name, text
-from coframe.report.page import Section, facts, notice_list, page, save
+from coframe.report.page import Section, facts, notice_list, page, save, save_into
 
 UNKNOWN = float("nan")
+# [format] What the manifest calls it, and the files of it.
+KIND = "comparison"
+FILES = ("comparison.json", "comparison.html")
 
 
 def write(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
@@ -17,7 +21,14 @@ def write(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
 
     >>> coframe.report.comparison.write(coframe.compare(clouds), "comparison.html")
     """
-    return save(path, html(comparison))
+    return save_into(path, html(comparison))
+
+
+def write_folder(comparison: Comparison, folder: str | os.PathLike[str]) -> None:
+    """Write comparison.json and comparison.html at once; a result in the folder stays."""
+    with transaction(folder, KIND, keep=True) as new:
+        comparison.save(new / FILES[0])
+        save(new / FILES[1], html(comparison))
 
 
 def html(comparison: Comparison) -> str:

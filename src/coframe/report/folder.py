@@ -3,11 +3,26 @@
 
 import os
 
-from coframe.report.page import write
+from coframe.io.transaction import transaction
+from coframe.report import track
+from coframe.report.page import html, save
 from coframe.report.run import FILE, Run
+from coframe.result import folder as folders
 from coframe.result.registration import Registration
+from coframe.sequence.track import FILES as TRACK_FILES
+from coframe.sequence.track import KIND, Track
 
 PAGE = "report.html"
+
+
+def files(*, page: bool = True) -> list[str]:
+    """The names of the files that `write_folder` writes, points of a cluster left out."""
+    return [*folders.FILES, FILE, *([PAGE] if page else [])]
+
+
+def track_files(*, page: bool = True) -> list[str]:
+    """The names of the files that `write_track_folder` writes."""
+    return [*TRACK_FILES, *([PAGE] if page else [])]
 
 
 def write_folder(
@@ -17,7 +32,7 @@ def write_folder(
     run: Run | None = None,
     page: bool = True,
 ) -> list[str]:
-    """Save a result with run.json, which says how it came about, and report.html.
+    """Save a result with run.json, which says how it came about, and report.html, all at once.
 
     Parameters
     ----------
@@ -28,7 +43,7 @@ def write_folder(
     run
         How the result came about. Default: called from Python.
     page
-        Whether to write report.html; if not, that of an earlier result is removed.
+        Whether to write report.html; if not, that of an earlier result is removed with it.
 
     Returns
     -------
@@ -39,13 +54,48 @@ def write_folder(
     --------
     >>> coframe.report.write_folder(result, "out")
     """
-    folder = result.save(folder)
     run = run or Run()
-    run.save(folder)
-    if page:
-        write(result, folder / PAGE, run=run)
-    else:
-        (folder / PAGE).unlink(missing_ok=True)
-    parts = sorted(path.name for path in folder.glob("merged-*.ply"))
-    merged = f"{parts[0]} to {parts[-1]}" if parts and result.sizes else "merged.ply"
-    return ["poses.json", merged, "model.ply", "state.npz", FILE, *([PAGE] if page else [])]
+    with folders.replacing(folder, vars(result), reliable=result.reliable()) as new:
+        run.save(new)
+        if page:
+            save(new / PAGE, html(result, run=run))
+        parts = sorted(path.name for path in new.glob("merged-*.ply"))
+    merged = f"{parts[0]} to {parts[-1]}" if parts else "merged.ply"
+    return [merged if name == "merged.ply" else name for name in files(page=page)]
+
+
+def write_track_folder(
+    tracked: Track,
+    folder: str | os.PathLike[str],
+    *,
+    run: Run | None = None,
+    page: bool = True,
+) -> list[str]:
+    """Save a tracked sequence with report.html, all at once.
+
+    Parameters
+    ----------
+    tracked
+        The result of `coframe.track`.
+    folder
+        Where to write; made if need be.
+    run
+        How the result came about. Default: called from Python.
+    page
+        Whether to write report.html; if not, that of an earlier result is removed with it.
+
+    Returns
+    -------
+    list of str
+        The names of the files written.
+
+    Examples
+    --------
+    >>> coframe.report.write_track_folder(coframe.track("desk"), "out")
+    """
+    with transaction(folder, KIND) as new:
+        written = tracked.write_files(new)
+        if page:
+            save(new / PAGE, track.html(tracked, run=run))
+            written.append(PAGE)
+    return written

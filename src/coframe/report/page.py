@@ -19,10 +19,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from coframe.io.files import atomic
+from coframe.io.transaction import own_files, transaction
 from coframe.report import charts, numbers, scene
 from coframe.report.markup import count, json_block, lengths, name, pack, png, text
 from coframe.report.run import Run
 from coframe.result.colours import palette
+from coframe.result.folder import KIND
 from coframe.result.merged import COLOURS, GREY
 from coframe.result.registration import UNRELIABLE, Registration
 from coframe.types import Array, Pose
@@ -74,7 +76,7 @@ def write(
     --------
     >>> coframe.report.write(result, "report.html")
     """
-    return save(path, html(result, run=run, points=points, rng=rng))
+    return save_into(path, html(result, run=run, points=points, rng=rng))
 
 
 def save(path: str | os.PathLike[str], content: str) -> Path:
@@ -83,6 +85,16 @@ def save(path: str | os.PathLike[str], content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:
         temporary.write_text(content, encoding="utf-8", newline="\n")
+    return path
+
+
+def save_into(path: str | os.PathLike[str], content: str) -> Path:
+    """Write a page to a file; in the folder of a result, it becomes a part of that."""
+    path = Path(path)
+    if not own_files(path.parent):
+        return save(path, content)
+    with transaction(path.parent, KIND, keep=True) as new:
+        save(new / path.name, content)
     return path
 
 

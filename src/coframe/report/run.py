@@ -14,6 +14,7 @@ import numpy as np
 
 from coframe.errors import InputError
 from coframe.io.files import atomic
+from coframe.io.transaction import Manifest, open_regular
 from coframe.types import Poses
 
 FORMAT = "coframe-run/1"
@@ -54,10 +55,14 @@ class Run:
 def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
     """The run that `Run.save` wrote, or an empty one if there is no file; `shape`: of the poses."""
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return Run(versions={})
+    manifest = Manifest.read(folder)
+    if manifest is not None:
+        manifest.check(folder, [FILE])
     try:
-        content = json.loads(path.read_text())
+        with open_regular(path) as file:
+            content = json.loads(file.read())
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         start = None if content["start"] is None else np.array(content["start"], float)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from coframe import geometry
 from coframe.report import charts
 from coframe.report.markup import count, lengths, name
-from coframe.report.page import Section, facts, how_made, notice_list, page, save
+from coframe.report.page import Section, facts, how_made, notice_list, page, save_into
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
 from coframe.result.colours import palette
@@ -57,7 +57,7 @@ def write(tracked: Track, path: str | os.PathLike[str], *, run: Run | None = Non
     --------
     >>> coframe.report.track.write(coframe.track("desk"), "report.html")
     """
-    return save(path, html(tracked, run=run))
+    return save_into(path, html(tracked, run=run))
 
 
 def html(tracked: Track, *, run: Run | None = None) -> str:

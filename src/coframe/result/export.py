@@ -4,6 +4,8 @@ inputs.
 """
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,15 @@ from coframe.io import e57
 from coframe.io import poses as pose_files
 from coframe.io.files import file_names
 from coframe.io.scan import Scan, in_space, of_columns
+from coframe.io.transaction import (
+    EXPORT,
+    Manifest,
+    check_targets,
+    exported,
+    origin,
+    own_files,
+    transaction,
+)
 from coframe.result.registration import Registration
 
 MERGED = ("ply", "pcd", "las", "laz", "xyz", "csv", "npy")
@@ -27,6 +38,7 @@ NAMES = {
     "open3d": "poses.open3d.json",
 }
 NAMES |= {"json": "poses.coframe.json", "e57": "scans.e57", "aligned": "aligned"}
+CLOUD = "points.ply"  # merged.ply is the result's own
 
 
 def export(
@@ -36,14 +48,18 @@ def export(
     target: str | os.PathLike[str] | None = None,
     *,
     clean: bool = False,
+    inputs: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> list[Path]:
     """Write a result in one of `FORMATS` and say what was written; `target` defaults to a name of
-    its own in `folder`.
+    its own in `folder`, which has the result.
 
     json, matrix, aln, mlp, conf, tum, kitti, open3d: the poses. e57: every cloud in its own frame,
     with its pose. ply, pcd, las, laz, xyz, csv, npy: all clouds in the common frame, as one.
     aligned: a copy of every input file in the common frame, in its own format. clean: without the
-    outliers (not for poses and aligned copies).
+    outliers (not for poses and aligned copies). inputs: the folder in which the input files of a
+    result may be read that was made elsewhere. overwrite: replace a file that was not exported from
+    this result; inputs and files of results are never replaced.
     """
     if form not in FORMATS:
         raise InputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
@@ -52,23 +68,39 @@ def export(
             f"clean: expected a format with points, {', '.join((*MERGED, 'e57'))}, found {form}"
         )
     stem = "cleaned" if clean and form in MERGED else "merged" if form in MERGED else "poses"
-    path = Path(folder) / NAMES.get(form, f"{stem}.{form}") if target is None else Path(target)
+    name = CLOUD if (stem, form) == ("merged", "ply") else NAMES.get(form, f"{stem}.{form}")
+    path = Path(folder) / name if target is None else Path(target)
     if path.suffix.lower() != f".{form}" and form in (*MERGED, "e57"):
         raise InputError(
             f"{path}: expected a name that ends in .{form}, found {path.suffix or 'no suffix'}"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     if form == "aligned":
-        return _aligned(result, path)
-    if form in POSES:
-        files = [os.path.relpath(file, path.parent) for file in result.files] or None
-        return [pose_files.export(path, form, result.names, result.poses, files=files)]
-    scans = scans_of(result, clean=clean)
-    if form == "e57":
-        e57.write_scans(path, scans)
-    else:
-        cloud_files.write(path, merged(scans))
+        return _aligned(result, Path(folder), path, inputs)
+    if form == "matrix":
+        with _together(path, ()) as new:
+            pose_files.export(new, form, result.names, result.poses)
+        return [path]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with exported(folder, path, inputs=result.files, overwrite=overwrite) as temporary:
+        if form in POSES:
+            files = [os.path.relpath(file, path.parent) for file in result.files] or None
+            pose_files.export(temporary, form, result.names, result.poses, files=files)
+        elif form == "e57":
+            e57.write_scans(temporary, scans_of(result, clean=clean))
+        else:
+            cloud_files.write(temporary, merged(scans_of(result, clean=clean)))
     return [path]
+
+
+@contextmanager
+def _together(folder: Path, inputs: Sequence[str]) -> Iterator[Path]:
+    """A new folder for files that appear in `folder` all at once."""
+    if own_files(folder):
+        raise InputError(
+            f"{folder}: is the folder of a result; choose another one for the exported files"
+        )
+    with transaction(folder, EXPORT, inputs=inputs) as new:
+        yield new
 
 
 def scans_of(result: Registration, *, clean: bool = False) -> list[Scan]:
@@ -118,26 +150,40 @@ def _of_dimension(pose: np.ndarray | None, D: int) -> np.ndarray:
     return pose if D == 3 else geometry.pose(pose[:2, :2], pose[:2, 3])
 
 
-def _aligned(result: Registration, folder: Path) -> list[Path]:
+def _aligned(
+    result: Registration, home: Path, folder: Path, inputs: str | os.PathLike[str] | None
+) -> list[Path]:
     if not result.files:
         raise InputError(
             "aligned: expected a result made from files, found one that does not know its files"
         )
     sources = list(dict.fromkeys(result.files))
     suffixes = [cloud_files.moved_suffix(source) for source in sources]
-    targets = [
-        folder / name for name in file_names([Path(source).stem for source in sources], suffixes)
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(sources, targets, strict=True):
-        if target.exists() and os.path.samefile(source, target):
+    names = file_names([Path(source).stem for source in sources], suffixes)
+    _check_sources(result, home, sources, inputs)
+    check_targets(folder, names, sources)
+    with _together(folder, sources) as new:
+        for source, name in zip(sources, names, strict=True):
+            scans = [j for j, file in enumerate(result.files) if file == source]
+            cloud_files.move(source, new / name, [result.poses[j] for j in scans])
+    return [folder / name for name in names]
+
+
+def _check_sources(
+    result: Registration,
+    home: Path,
+    sources: Sequence[str],
+    inputs: str | os.PathLike[str] | None,
+) -> None:
+    """Refuse to read what a result that was made elsewhere names, unless the user says where."""
+    manifest = Manifest.read(home)
+    if manifest is not None and manifest.origin == origin(home):
+        return
+    allowed = [os.path.realpath(folder) for folder in (home, inputs) if folder is not None]
+    for source in sources:
+        where = os.path.realpath(source)
+        if not any(Path(where).is_relative_to(folder) for folder in allowed):
             raise InputError(
-                f"{target}: expected a folder other than the inputs', found the input itself"
+                f"{source}: is named as an input by a result that was made elsewhere; if it may be"
+                f" read, add --inputs {os.path.dirname(where)}"
             )
-    for source, target in zip(sources, targets, strict=True):
-        cloud_files.move(
-            source,
-            target,
-            [T for T, file in zip(result.poses, result.files, strict=True) if file == source],
-        )
-    return targets

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A registration as a folder: poses.json and clouds for people and other programs, state.npz for
-the rest.
+the rest, manifest.json to say that they belong together.
 
 Works on the fields of a `Registration` by name, in both directions: the record stands above its
 files.
@@ -8,7 +8,9 @@ files.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -28,35 +30,60 @@ from coframe.input.source import InMemory
 from coframe.io import npz, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
+from coframe.io.transaction import Manifest, consistent, open_regular, transaction
 from coframe.result import merged
 from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
-from coframe.types import Array
+from coframe.types import Array, Poses
+
+# [format] What `transaction` calls it, and what a folder of it can hold.
+KIND = "registration"
+FILES = ("poses.json", merged.NAME, "model.ply", "state.npz")
 
 
 def write(
     folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]
 ) -> Path:
-    """Write the four files of a registration; `reliable` marks components in model.ply."""
-    folder, mixture = Path(folder), fields["mixture"]
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a registration in place of an earlier one; `reliable` marks components in model.ply."""
+    with replacing(folder, fields, reliable=reliable):
+        return Path(folder)
+
+
+@contextmanager
+def replacing(
+    folder: str | os.PathLike[str], fields: Mapping[str, Any], *, reliable: Bool[Array, " K"]
+) -> Iterator[Path]:
+    """A new folder with the files of a registration, which takes the place of the old one when the
+    block ends well; more files may be added.
+    """
+    folder = Path(folder)
+    with transaction(folder, KIND, inputs=fields["files"]) as new:
+        _write_files(new, folder, fields, reliable)
+        yield new
+    shutil.rmtree(folder / merged.POINTS, ignore_errors=True)
+
+
+def _write_files(
+    new: Path, folder: Path, fields: Mapping[str, Any], reliable: Bool[Array, " K"]
+) -> None:
+    """Into `new`, what is to be seen from `folder`."""
+    mixture = fields["mixture"]
     details, header = summary(folder, fields)
     pose_files.write(
-        folder / "poses.json", fields["names"], fields["poses"], details=details, **header
+        new / "poses.json", fields["names"], fields["poses"], details=details, **header
     )
     # else all of them have been written already
-    if not (fields["sizes"] and merged.holds(folder, fields["sizes"])):
-        _write_merged(folder / merged.NAME, fields)
+    if not (fields["sizes"] and merged.take(folder, new, fields["sizes"], fields["poses"])):
+        _write_merged(new / merged.NAME, fields)
     ply.write(
-        folder / "model.ply",
+        new / "model.ply",
         mixture.means,
         variance=mixture.variances,
         weight=mixture.weights,
         reliable=reliable.astype("u1"),
     )
-    with atomic(folder / "state.npz") as temporary:
+    with atomic(new / "state.npz") as temporary:
         np.savez_compressed(temporary, **_state(folder, fields))
-    return folder
 
 
 def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -124,7 +151,7 @@ def _write_merged(path: Path, fields: Mapping[str, Any]) -> None:
     kinds = [{name: column.dtype for name, column in each.items()} for each in attributes]
     row = merged.row_of(kinds, poses.shape[1] - 1)
     with atomic(path) as temporary, temporary.open("wb") as file:
-        merged.begin(file, row, sum(map(len, clouds)))
+        merged.begin(file, row, sum(map(len, clouds)), merged.key_of(poses))
         for j, (points, columns) in enumerate(zip(clouds, attributes, strict=True)):
             about = {"outlier": fields["outlier_probability"][j], "label": fields["labels"][j]}
             for block in InMemory(points, columns={**columns, **about}).blocks():
@@ -134,7 +161,10 @@ def _write_merged(path: Path, fields: Mapping[str, Any]) -> None:
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields that `write` was given, or one sentence on what is missing or damaged."""
-    folder = Path(folder)
+    return consistent(folder, lambda manifest: _read_once(Path(folder), manifest))
+
+
+def _read_once(folder: Path, manifest: Manifest | None) -> dict[str, Any]:
     if not (folder / "state.npz").is_file():
         raise InputError(
             f"{folder}: expected a folder written by coframe, found no state.npz in it"
@@ -145,7 +175,7 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
             " in trajectory.txt"
         )
     try:
-        return _read(folder)
+        return _read(folder, manifest)
     except InputError:
         raise
     except (
@@ -164,7 +194,10 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ) from error
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read(folder: Path, manifest: Manifest | None) -> dict[str, Any]:
+    if manifest is not None:
+        clouds = [name for name in manifest.files if merged.is_name(name)]
+        manifest.check(folder, ["poses.json", "state.npz", *(clouds or [merged.NAME])])
     s = npz.read(folder / "state.npz")
     if s["history"].shape[1:] == (3,):  # of earlier versions: log-likelihoods are of all points
         s["history"] = np.insert(s["history"], 3, s["points"].sum(), axis=1)
@@ -176,6 +209,10 @@ def _read(folder: Path) -> dict[str, Any]:
             f"{folder}: expected a folder written by coframe, found no {merged.NAME} in it"
         )
     _check_merged(vertices, len(poses), sizes["K"])
+    if manifest is None and (folder / merged.NAME).exists():
+        merged.check_poses(folder, poses)
+    if manifest is None and (folder / "poses.json").exists():
+        _check_together(folder, s["names"].tolist(), poses, vertices)
     points = np.stack(
         [np.asarray(vertices[axis], float) for axis in "xyz"[: poses.shape[1] - 1]], 1
     )
@@ -263,6 +300,16 @@ def _check_merged(vertices: Array, clouds: int, components: int) -> None:
     ).items():
         if not ((vertices[name] >= low) & (vertices[name] <= high)).all():  # false for NaN
             raise ValueError(f"merged.ply has a {name} that is not from {low} to {high}")
+
+
+def _check_together(folder: Path, names: list[str], poses: Poses, vertices: Array) -> None:
+    """A ValueError where files of release 0.1, which has no manifest, are of different results."""
+    with open_regular(folder / "poses.json") as file:
+        clouds = json.loads(file.read())["clouds"]
+    counts = np.bincount(vertices["cloud"], minlength=len(poses)).tolist()
+    known = [(cloud["name"], cloud["pose"], cloud["points"]) for cloud in clouds]
+    if known != list(zip(names, poses.tolist(), counts, strict=True)):
+        raise ValueError("poses.json, state.npz and merged.ply are of different results")
 
 
 def _verdict(about: dict[str, Any]) -> Verdict:

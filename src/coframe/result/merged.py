@@ -8,6 +8,8 @@ clouds larger than memory can be merged.
 """
 
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +20,18 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from coframe import geometry
+from coframe.compute.checkpoint import digest
 from coframe.input.given import Given
 from coframe.input.source import InMemory
 from coframe.io import ply
 from coframe.io.files import atomic
+from coframe.io.transaction import locked
 from coframe.types import Array, Pose, Poses
 
 NAME = "merged.ply"
+KEY = "coframe poses"
+# Where points are written to before the rest of their result is known.
+POINTS = ".coframe-points"
 COLOURS, NORMALS = ("red", "green", "blue"), ("nx", "ny", "nz")
 GREY = 128  # of clouds without colours beside others that have some
 KINDS = {
@@ -90,9 +97,15 @@ def rows(
     return table
 
 
-def begin(file: BinaryIO, row: np.dtype, count: int) -> None:
+def key_of(poses: Poses) -> str:
+    """What the header of a file says of the poses that its points were moved by."""
+    return f"{KEY} {digest(poses)}"
+
+
+def begin(file: BinaryIO, row: np.dtype, count: int, key: str = "") -> None:
     """Write the header of a file of so many rows."""
-    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {count}"]
+    lines = ["ply", "format binary_little_endian 1.0", *([f"comment {key}"] if key else [])]
+    lines += [f"element vertex {count}"]
     lines += [f"property {KINDS[row[name].str[1:]]} {name}" for name in row.names or ()]
     file.write(("\n".join([*lines, "end_header"]) + "\n").encode())
 
@@ -102,14 +115,48 @@ def part(folder: str | os.PathLike[str], cloud: int) -> Path:
     return Path(folder) / f"merged-{cloud:04d}.ply"
 
 
-def holds(folder: str | os.PathLike[str], sizes: Sequence[int]) -> bool:
-    """Whether so many points of each cloud have been written to a folder."""
+def is_name(name: str) -> bool:
+    """Whether this is the name of a file of merged points."""
+    return name == NAME or re.fullmatch(r"merged-\d{4,}\.ply", name) is not None
+
+
+def check_poses(folder: Path, poses: Poses) -> None:
+    """A ValueError where merged.ply says that its points were moved by other poses."""
+    said = [line for line in ply.comments(folder / NAME) if line.startswith(KEY)]
+    if said and said != [key_of(poses)]:
+        raise ValueError(f"state.npz and {NAME} are of different results")
+
+
+def take(folder: Path, new: Path, sizes: Sequence[int], poses: Poses) -> bool:
+    """Add all points, where they have been written to a folder under these poses, to its new
+    result; they stay where they are as well.
+    """
+    for where in (folder / POINTS, folder):
+        for names in ([NAME], [part(where, j).name for j in range(len(sizes))]):
+            if _holds([where / name for name in names], sizes, key_of(poses)):
+                for name in names:
+                    _link(where / name, new / name)
+                return True
+    return False
+
+
+def _holds(paths: Sequence[Path], sizes: Sequence[int], key: str) -> bool:
+    """Whether files hold so many points of each cloud, moved by the poses of the key."""
+    counts = [sum(sizes)] if len(paths) == 1 else sizes
     try:
-        if (Path(folder) / NAME).is_file():
-            return ply.count(Path(folder) / NAME) == sum(sizes)
-        return all(ply.count(part(folder, j)) == size for j, size in enumerate(sizes))
+        return all(
+            ply.count(path) == count and key in ply.comments(path)
+            for path, count in zip(paths, counts, strict=True)
+        )
     except (OSError, ValueError, KeyError):
         return False
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # Not every file system has links.
+        shutil.copyfile(source, target)
 
 
 def read(folder: str | os.PathLike[str], clouds: int) -> Shaped[Array, " N"] | None:
@@ -134,6 +181,7 @@ class Target:
     pose: Pose  # in user coordinates
     # in bytes, where its rows begin in a file that others write to as well; None: its own file
     offset: int | None = None
+    key: str = ""  # see `key_of`
 
     @contextmanager
     def opened(self, count: int) -> Iterator[BinaryIO]:
@@ -144,28 +192,41 @@ class Target:
                 yield file
             return
         with atomic(self.path) as temporary, temporary.open("wb") as file:
-            begin(file, self.row, count)
+            begin(file, self.row, count, self.key)
             yield file
 
 
 @contextmanager
 def targets(given: Given, folder: Path | None, poses: Poses) -> Iterator[Sequence[Target | None]]:
-    """Where the points of each cloud are to be written, under their poses."""
+    """Where the points of each cloud are to be written, under their poses.
+
+    They stay hidden in the folder until their result is saved there.
+    """
     row = row_of([summary.columns for summary in given.summaries], given.dimension)
     if folder is None:
         yield [None] * len(poses)
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    if given.separate:
-        (folder / NAME).unlink(missing_ok=True)
-        yield [Target(part(folder.absolute(), j), row, j, pose) for j, pose in enumerate(poses)]
-        for left in folder.glob(".merged-*"):  # by a worker that was lost
-            left.unlink(missing_ok=True)
-        return
-    sizes = [summary.size for summary in given.summaries]
-    with atomic(folder / NAME) as path:
-        with path.open("wb") as file:
-            begin(file, row, sum(sizes))
-            first = file.tell()
-        offsets = first + row.itemsize * np.cumsum([0, *sizes[:-1]])
-        yield [Target(path, row, j, pose, int(offsets[j])) for j, pose in enumerate(poses)]
+    with locked(folder), _emptied(folder.absolute() / POINTS) as hidden:
+        key = key_of(poses)
+        if given.separate:
+            yield [Target(part(hidden, j), row, j, pose, key=key) for j, pose in enumerate(poses)]
+            return
+        sizes = [summary.size for summary in given.summaries]
+        with atomic(hidden / NAME) as path:
+            with path.open("wb") as file:
+                begin(file, row, sum(sizes), key)
+                first = file.tell()
+            offsets = first + row.itemsize * np.cumsum([0, *sizes[:-1]])
+            yield [Target(path, row, j, pose, int(offsets[j])) for j, pose in enumerate(poses)]
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[Path]:
+    """A folder without what an earlier run left in it; gone when the block ends badly."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -23,6 +23,7 @@ from coframe.io.depth import Intrinsics
 from coframe.io.files import atomic
 from coframe.io.frames import FrameSource, from_arrays, open_frames
 from coframe.io.trajectory import Trajectory
+from coframe.io.transaction import Manifest, consistent, transaction
 from coframe.sequence import state
 from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.options import TrackOptions
@@ -33,6 +34,9 @@ from coframe.types import Array
 
 # [format] What track.json says it is.
 FORMAT = "coframe-track/1"
+# [format] What the manifest calls it, and what a folder of it can hold.
+KIND = "track"
+FILES = ("trajectory.txt", "model.ply", "merged.ply", "track.json", "state.npz")
 # [size] Frames from one record in the checkpoint to the next.
 RECORD_EVERY = 10
 DEFAULTS = TrackOptions()
@@ -157,12 +161,12 @@ class Track(Trajectory):
 
     def save(self, folder: str | os.PathLike[str]) -> list[str]:
         """Write trajectory.txt (TUM, without lost frames), model.ply, merged.ply, track.json and
-        state.npz.
+        state.npz, all at once.
 
         Parameters
         ----------
         folder
-            Made if it does not exist.
+            Made if it does not exist. A result of coframe that is there is replaced.
 
         Returns
         -------
@@ -174,22 +178,21 @@ class Track(Trajectory):
         >>> coframe.track("desk").save("out")
         ['trajectory.txt', 'model.ply', 'merged.ply', 'track.json', 'state.npz']
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        with transaction(folder, KIND) as new:
+            return self.write_files(new)
+
+    def write_files(self, folder: Path) -> list[str]:
+        """Write all files into an empty folder, and return their names."""
         trajectory.write_tum(folder / "trajectory.txt", self.found())
-        clouds = ["model.ply", "merged.ply"]
+        clouds = []
         if self.keyframes:
+            clouds = ["model.ply", "merged.ply"]
             model = self.model()
             scalars = {"variance": model.variances, "weight": model.weights}
             ply.write(folder / "model.ply", model.means, **scalars)
             sizes = [len(keyframe.cloud) for keyframe in self.keyframes]
             indices = np.array([keyframe.index for keyframe in self.keyframes], "<i4")
             ply.write(folder / "merged.ply", self.merged(), frame=np.repeat(indices, sizes))
-        else:
-            # Those of an earlier run would be of another result.
-            for name in clouds:
-                (folder / name).unlink(missing_ok=True)
-            clouds = []
         with atomic(folder / "track.json") as temporary:
             temporary.write_text(json.dumps(self.record(), indent=1) + "\n")
         arrays = {
@@ -228,9 +231,17 @@ class Track(Trajectory):
         --------
         >>> coframe.Track.load("desk").poses
         """
-        path = Path(folder) / "state.npz"
+        return consistent(folder, lambda manifest: cls._load(Path(folder), manifest))
+
+    @classmethod
+    def _load(cls, folder: Path, manifest: Manifest | None) -> "Track":
+        path = folder / "state.npz"
         if not path.is_file():
             raise InputError(f"{folder}: expected a result of track, found no state.npz in it")
+        if manifest is not None and manifest.kind != KIND:
+            raise InputError(f"{folder}: expected a result of track, found a {manifest.kind}")
+        if manifest is not None:
+            manifest.check(folder, manifest.files)
         with state.refusing(path, "a result of track", "run coframe track again"):
             return cls._of_arrays(npz.read(path))
 

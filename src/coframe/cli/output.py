@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""The folder that a command writes to."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coframe.cli.app import warn, writable
+
+
+@contextmanager
+def claimed(
+    folder: Path, names: Iterable[str], inputs: Iterable[str | os.PathLike[str]] = ()
+) -> Iterator[None]:
+    """The folder for this command alone; refused before any work where it would replace inputs, or
+    files that coframe did not write.
+    """
+    from coframe.io.transaction import check_targets, locked, recover
+
+    writable(folder)
+    with locked(folder):
+        recover(folder)
+        check_targets(folder, names, inputs)
+        yield
+
+
+def clouds_of(arguments: Iterable[Path]) -> list[Path]:
+    """The files that arguments name; what is left out is said."""
+    from coframe.io import clouds
+
+    def say_left_out(folder: Path, names: list[str]) -> None:
+        warn(clouds.left_out_message(folder, names))
+
+    return clouds.expand(arguments, on_left_out=say_left_out)
