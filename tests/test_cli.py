@@ -151,6 +151,7 @@ def test_json_is_one_object_with_the_content_of_the_pose_file(
         "model.ply",
         "state.npz",
         "run.json",
+        "manifest.json",
     }
     assert sorted((folder / "out").iterdir()) == sorted(folder / path for path in written)
     assert told == json.loads((folder / "out/poses.json").read_text())

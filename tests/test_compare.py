@@ -168,6 +168,7 @@ def test_the_command_writes_a_table_and_a_page(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "comparison.html",
         "comparison.json",
+        "manifest.json",
     ]
     rows = json.loads((tmp_path / "out/comparison.json").read_text())["rows"]
     assert rows[0]["rotation"] == pytest.approx(0, abs=1e-6)

@@ -93,9 +93,8 @@ def test_points_in_the_common_frame(
         expected,
         atol={"las": 1e-8, "laz": 1e-8, "pcd": 1e-6}.get(form, 1e-14),
     )
-    assert path.name == (
-        "scans.e57" if form == "e57" else f"{'cleaned' if clean else 'merged'}.{form}"
-    )
+    stem = "cleaned" if clean else "points" if form == "ply" else "merged"
+    assert path.name == ("scans.e57" if form == "e57" else f"{stem}.{form}")
 
 
 def test_aligned_copies_in_their_own_formats(
@@ -107,7 +106,7 @@ def test_aligned_copies_in_their_own_formats(
         np.testing.assert_allclose(
             cloud_files.read(path), cloud, atol=1e-6 if path.suffix == ".pcd" else 1e-14
         )
-    with pytest.raises(InputError, match="found the input itself"):
+    with pytest.raises(InputError, match="is an input and would be replaced"):
         export.export(result, "aligned", folder, folder)
 
 
@@ -152,6 +151,14 @@ def test_aligned_needs_the_inputs(
 
 def test_damaged_results_are_named(result: coframe.Registration, tmp_path: Path) -> None:
     saved = result.save(tmp_path / "out")
+    for name in ("state.npz", "merged.ply"):
+        whole = (saved / name).read_bytes()
+        for content in (b"", b"garbage", whole[: len(whole) // 2]):
+            (saved / name).write_bytes(content)
+            with pytest.raises(InputError, match=f"{name}: has changed since coframe wrote it"):
+                coframe.load(saved)
+        (saved / name).write_bytes(whole)
+    (saved / "manifest.json").unlink()  # as of release 0.1
     for name in ("state.npz", "merged.ply"):
         whole = (saved / name).read_bytes()
         for content in (b"", b"garbage", whole[: len(whole) // 2]):

@@ -75,16 +75,18 @@ def killed_at_rename(number: int, action: Callable[[], object]) -> bool:
     child = os.fork()
     if child == 0:
         left = number
-        for name in ("rename", "replace"):
 
-            def guarded(*paths: str, real: Callable[..., None] = getattr(os, name)) -> None:
+        def counting(real: Callable[..., None]) -> Callable[..., None]:
+            def guarded(*paths: str) -> None:
                 nonlocal left
                 left -= 1
                 if not left:
                     os._exit(9)
                 real(*paths)
 
-            setattr(os, name, guarded)
+            return guarded
+
+        os.rename, os.replace = counting(os.rename), counting(os.replace)
         try:
             action()
         except BaseException:

@@ -383,7 +383,8 @@ def test_register_writes_a_report_that_can_be_made_again(tmp_path: Path) -> None
 
     assert command(*few, "--no-report", "-q", "-o", "bare", cwd=tmp_path).returncode == 0
     written = {p.name for p in (tmp_path / "bare").iterdir()}
-    assert written == {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json"}
+    files = {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json"}
+    assert written == {*files, "manifest.json"}
 
 
 def test_a_result_without_its_run_has_a_report(
@@ -439,6 +440,7 @@ def test_colours_are_those_of_the_files(tmp_path: Path, result: coframe.Registra
         **columns,
         **dict(zip(channels, shade.T, strict=True)),
     )
+    (tmp_path / "manifest.json").unlink()  # which knows the file without colours
     coloured = coframe.load(tmp_path)
     header, arrays, _ = parts(page.html(coloured))
     begin, size = header["arrays"]["colours"]

@@ -152,6 +152,7 @@ def test_relative_to_changes_only_the_gauge(
 def test_save_and_load(result: coframe.Registration, tmp_path: Path) -> None:
     back = coframe.load(result.save(tmp_path / "out"))
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "manifest.json",
         "poses.json",
         "merged.ply",
         "model.ply",

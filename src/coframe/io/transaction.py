@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -39,7 +39,7 @@ T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 
 MANIFEST = "manifest.json"
-EXPORT = "export"  # the kind of a folder of files that were exported together
+EXPORT = "export"  # the kind of a commit of exported files; their folder has no manifest
 FORMAT = "coframe-manifest/1"
 LOCK = ".coframe.lock"
 COMMIT = ".coframe-commit"
@@ -65,7 +65,7 @@ EXPORTS = 1000
 class Manifest:
     """What coframe wrote into a folder."""
 
-    kind: str  # "registration", "track", "comparison" or "export"
+    kind: str  # "registration", "track" or "comparison"
     files: Mapping[str, str]  # the digest of each
     exports: Mapping[str, str] = field(default_factory=dict)  # name (in the folder) by digest
     run: str = field(default_factory=lambda: uuid.uuid4().hex)  # new with every change
@@ -295,7 +295,12 @@ def _busy(folder: Path, owner: bytes) -> str:
 
 @contextmanager
 def transaction(
-    folder: StrPath, kind: str, *, inputs: Iterable[StrPath] = (), keep: bool = False
+    folder: StrPath,
+    kind: str,
+    *,
+    inputs: Iterable[StrPath] = (),
+    keep: bool = False,
+    replaceable: Container[str] = (),
 ) -> Iterator[Path]:
     """A new folder, whose files take the place of what coframe wrote to `folder` when the block
     ends well, and vanish when it does not.
@@ -310,6 +315,8 @@ def transaction(
         Files that were read for it and must not be replaced.
     keep
         Whether files of the old result stay that the block does not replace.
+    replaceable
+        Digests of other files that may be replaced.
     """
     with locked(folder) as folder, _owned[os.path.realpath(folder)].one:
         recover(folder)
@@ -318,7 +325,7 @@ def transaction(
         try:
             yield new
             names = sorted(os.listdir(new))
-            check_targets(folder, names, inputs)
+            check_targets(folder, names, inputs, replaceable)
             files = {name: digest_of(new / name) for name in names}
             if keep:
                 kind = kind if old is None else old.kind
@@ -362,12 +369,16 @@ def _finish(folder: Path) -> None:
     names = [name for name in os.listdir(commit) if name != MANIFEST]
     if not all(_plain(name) and _regular(commit / name) for name in names):
         raise InputError(f"{commit}: is not what coframe wrote; remove it")
-    for name in _known(folder, old) - set(new.files):
+    obsolete = set() if new.kind == EXPORT else _known(folder, old) - set(new.files)
+    for name in obsolete:
         if _is_own(folder, name, old):
             os.unlink(folder / name)
     for name in names:
         os.replace(commit / name, folder / name)
-    os.replace(commit / MANIFEST, folder / MANIFEST)
+    if new.kind == EXPORT:
+        os.unlink(commit / MANIFEST)
+    else:
+        os.replace(commit / MANIFEST, folder / MANIFEST)
     os.rmdir(commit)
     sync(folder)
 
@@ -437,7 +448,12 @@ def _replaced(folder: Path, manifest: Manifest | None) -> bool:
     return (folder / COMMIT).exists() or run != (None if now is None else now.run)
 
 
-def check_targets(folder: StrPath, names: Iterable[str], inputs: Iterable[StrPath] = ()) -> None:
+def check_targets(
+    folder: StrPath,
+    names: Iterable[str],
+    inputs: Iterable[StrPath] = (),
+    replaceable: Container[str] = (),
+) -> None:
     """Refuse to write over inputs, and over files that coframe did not write.
 
     Parameters
@@ -448,6 +464,8 @@ def check_targets(folder: StrPath, names: Iterable[str], inputs: Iterable[StrPat
         The files to be written.
     inputs
         Files that are read.
+    replaceable
+        Digests of files that may be replaced, though the manifest does not name them.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -459,6 +477,8 @@ def check_targets(folder: StrPath, names: Iterable[str], inputs: Iterable[StrPat
     for name in sorted(set(names)):
         path = folder / name
         if os.path.lexists(path) and not _is_own(folder, name, manifest):
+            if _regular(path) and digest_of(path) in replaceable:
+                continue
             why = "has changed since coframe wrote it" if name in own else "is not coframe's"
             raise InputError(
                 f"{path}: {why} and would be replaced; move it away, or choose another folder"
@@ -477,31 +497,53 @@ def exported(
     """
     folder, path = Path(folder), Path(path)
     check_no_input(path, inputs)
-    beside = own_result(path.parent)
-    if path.name in {*beside, MANIFEST} or path.name.startswith(".coframe"):
+    if path.name in {*_result_in(path.parent), MANIFEST} or path.name.startswith(".coframe"):
         raise InputError(f"{path}: belongs to the result in {path.parent}; choose another name")
-    manifest = Manifest.read(folder)
-    if os.path.lexists(path) and not overwrite:
-        exports = {} if manifest is None else manifest.exports
-        if not _regular(path) or digest_of(path) not in exports:
-            raise InputError(
-                f"{path}: exists, and coframe did not export it from {folder}; choose another"
-                " name, or replace it with --overwrite"
-            )
+    own = _regular(path) and digest_of(path) in _exports_of(folder)
+    if os.path.lexists(path) and not (own or overwrite):
+        raise InputError(
+            f"{path}: exists, and coframe did not export it from {folder}; choose another name, or"
+            " replace it with --overwrite"
+        )
     with atomic(path) as temporary:
         yield temporary
         inside = os.path.realpath(path.parent) == os.path.realpath(folder)
-        _record_export(folder, digest_of(temporary), path.name if inside else "")
+        _record_exports(folder, {digest_of(temporary): path.name if inside else ""})
 
 
-def _record_export(folder: Path, digest: str, name: str) -> None:
-    """Keep a digest in the manifest, if there is one and it can be written now."""
+@contextmanager
+def exported_together(
+    folder: StrPath, target: StrPath, *, inputs: Iterable[StrPath] = (), overwrite: bool = False
+) -> Iterator[Path]:
+    """A new folder, whose files appear in the folder `target` all at once; see `exported`."""
+    if _result_in(target):
+        raise InputError(
+            f"{target}: is the folder of a result; choose another one for the exported files"
+        )
+    replaceable = _Anything() if overwrite else _exports_of(folder)
+    with transaction(target, EXPORT, inputs=inputs, replaceable=replaceable) as new:
+        yield new
+        _record_exports(Path(folder), {digest_of(path): "" for path in new.iterdir()})
+
+
+class _Anything:
+    def __contains__(self, digest: object) -> bool:
+        return True
+
+
+def _exports_of(folder: StrPath) -> Mapping[str, str]:
+    manifest = Manifest.read(folder)
+    return {} if manifest is None else manifest.exports
+
+
+def _record_exports(folder: Path, new: Mapping[str, str]) -> None:
+    """Keep digests in the manifest, if there is one and it can be written now."""
     with suppress(BusyError, OSError), locked(folder):
         recover(folder)
         manifest = Manifest.read(folder)
-        if manifest is not None and manifest.exports.get(digest) != name:
-            others = {key: kept for key, kept in manifest.exports.items() if key != digest}
-            exports = dict(list(others.items())[1 - EXPORTS :]) | {digest: name}
+        if manifest is not None and not new.items() <= manifest.exports.items():
+            others = [item for item in manifest.exports.items() if item[0] not in new]
+            exports = dict([*others, *new.items()][-EXPORTS:])
             replace(manifest, exports=exports).write(folder)
 
 
@@ -523,13 +565,11 @@ def own_files(folder: StrPath) -> set[str]:
         manifest = Manifest.read(folder)
     except InputError:
         return set()
-    if manifest is not None and manifest.kind == EXPORT:
-        return set()
     exports = set() if manifest is None else set(manifest.exports.values())
     return _known(Path(folder), manifest) | exports - {""}
 
 
-def own_result(folder: StrPath) -> set[str]:
+def _result_in(folder: StrPath) -> set[str]:
     """The names of the files of a result in a folder, without what was exported from it."""
     try:
         return _known(Path(folder), Manifest.read(folder))

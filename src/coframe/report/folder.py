@@ -3,7 +3,7 @@
 
 import os
 
-from coframe.io.transaction import transaction
+from coframe.io.transaction import MANIFEST, transaction
 from coframe.report import track
 from coframe.report.page import html, save
 from coframe.report.run import FILE, Run
@@ -61,7 +61,8 @@ def write_folder(
             save(new / PAGE, html(result, run=run))
         parts = sorted(path.name for path in new.glob("merged-*.ply"))
     merged = f"{parts[0]} to {parts[-1]}" if parts else "merged.ply"
-    return [merged if name == "merged.ply" else name for name in files(page=page)]
+    names = [merged if name == "merged.ply" else name for name in files(page=page)]
+    return [*names, MANIFEST]
 
 
 def write_track_folder(
@@ -98,4 +99,4 @@ def write_track_folder(
         if page:
             save(new / PAGE, track.html(tracked, run=run))
             written.append(PAGE)
-    return written
+    return [*written, MANIFEST]

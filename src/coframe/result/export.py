@@ -4,8 +4,7 @@ inputs.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +17,11 @@ from coframe.io import poses as pose_files
 from coframe.io.files import file_names
 from coframe.io.scan import Scan, in_space, of_columns
 from coframe.io.transaction import (
-    EXPORT,
     Manifest,
-    check_targets,
+    check_no_input,
     exported,
+    exported_together,
     origin,
-    own_files,
-    transaction,
 )
 from coframe.result.registration import Registration
 
@@ -75,9 +72,9 @@ def export(
             f"{path}: expected a name that ends in .{form}, found {path.suffix or 'no suffix'}"
         )
     if form == "aligned":
-        return _aligned(result, Path(folder), path, inputs)
+        return _aligned(result, Path(folder), path, inputs, overwrite)
     if form == "matrix":
-        with _together(path, ()) as new:
+        with exported_together(folder, path, inputs=result.files, overwrite=overwrite) as new:
             pose_files.export(new, form, result.names, result.poses)
         return [path]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,17 +87,6 @@ def export(
         else:
             cloud_files.write(temporary, merged(scans_of(result, clean=clean)))
     return [path]
-
-
-@contextmanager
-def _together(folder: Path, inputs: Sequence[str]) -> Iterator[Path]:
-    """A new folder for files that appear in `folder` all at once."""
-    if own_files(folder):
-        raise InputError(
-            f"{folder}: is the folder of a result; choose another one for the exported files"
-        )
-    with transaction(folder, EXPORT, inputs=inputs) as new:
-        yield new
 
 
 def scans_of(result: Registration, *, clean: bool = False) -> list[Scan]:
@@ -151,7 +137,11 @@ def _of_dimension(pose: np.ndarray | None, D: int) -> np.ndarray:
 
 
 def _aligned(
-    result: Registration, home: Path, folder: Path, inputs: str | os.PathLike[str] | None
+    result: Registration,
+    home: Path,
+    folder: Path,
+    inputs: str | os.PathLike[str] | None,
+    overwrite: bool,
 ) -> list[Path]:
     if not result.files:
         raise InputError(
@@ -161,8 +151,9 @@ def _aligned(
     suffixes = [cloud_files.moved_suffix(source) for source in sources]
     names = file_names([Path(source).stem for source in sources], suffixes)
     _check_sources(result, home, sources, inputs)
-    check_targets(folder, names, sources)
-    with _together(folder, sources) as new:
+    for name in names:
+        check_no_input(folder / name, sources)
+    with exported_together(home, folder, inputs=sources, overwrite=overwrite) as new:
         for source, name in zip(sources, names, strict=True):
             scans = [j for j, file in enumerate(result.files) if file == source]
             cloud_files.move(source, new / name, [result.poses[j] for j in scans])
@@ -177,7 +168,7 @@ def _check_sources(
 ) -> None:
     """Refuse to read what a result that was made elsewhere names, unless the user says where."""
     manifest = Manifest.read(home)
-    if manifest is not None and manifest.origin == origin(home):
+    if not (home / "state.npz").exists() or (manifest and manifest.origin == origin(home)):
         return
     allowed = [os.path.realpath(folder) for folder in (home, inputs) if folder is not None]
     for source in sources:

@@ -23,7 +23,7 @@ from coframe.io.depth import Intrinsics
 from coframe.io.files import atomic
 from coframe.io.frames import FrameSource, from_arrays, open_frames
 from coframe.io.trajectory import Trajectory
-from coframe.io.transaction import Manifest, consistent, transaction
+from coframe.io.transaction import MANIFEST, Manifest, consistent, transaction
 from coframe.sequence import state
 from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.options import TrackOptions
@@ -176,10 +176,11 @@ class Track(Trajectory):
         Examples
         --------
         >>> coframe.track("desk").save("out")
-        ['trajectory.txt', 'model.ply', 'merged.ply', 'track.json', 'state.npz']
+        ['trajectory.txt', 'model.ply', 'merged.ply', 'track.json', 'state.npz', 'manifest.json']
         """
         with transaction(folder, KIND) as new:
-            return self.write_files(new)
+            written = self.write_files(new)
+        return [*written, MANIFEST]
 
     def write_files(self, folder: Path) -> list[str]:
         """Write all files into an empty folder, and return their names."""
