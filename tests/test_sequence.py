@@ -417,7 +417,7 @@ def test_a_checkpoint_with_an_inconsistent_state_is_refused(tmp_path, source):
 
 
 def test_a_track_is_saved_and_loaded_to_the_bit(tmp_path, tracked):
-    assert tracked.save(tmp_path / "out") == [*FILES, "state.npz"]
+    assert tracked.save(tmp_path / "out") == [*FILES, "state.npz", "manifest.json"]
     again = Track.load(tmp_path / "out")
     for name in ("times", "poses", "lost", "explained"):
         np.testing.assert_array_equal(getattr(again, name), getattr(tracked, name))
@@ -441,7 +441,8 @@ def test_a_track_is_saved_and_loaded_to_the_bit(tmp_path, tracked):
 def test_a_track_that_found_nothing_leaves_no_clouds_of_another_behind(tmp_path, tracked):
     tracked.save(tmp_path)
     nothing = coframe.track([np.zeros((3, 3))] * 2, options=FAST)
-    assert nothing.save(tmp_path) == ["trajectory.txt", "track.json", "state.npz"]
+    written = ["trajectory.txt", "track.json", "state.npz", "manifest.json"]
+    assert nothing.save(tmp_path) == written
     assert not (tmp_path / "merged.ply").exists()
     assert Track.load(tmp_path).lost.all()
 
