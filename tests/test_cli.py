@@ -128,8 +128,8 @@ def test_json_is_one_object_with_the_content_of_the_pose_file(
     scans: tuple[Path, simulate.SimulatedScene],
 ) -> None:
     folder, _ = scans
-    (folder / "out").mkdir(exist_ok=True)
-    (folder / "out/report.html").write_text("of an earlier run")
+    assert run("register", "scan0.ply", "scan1.ply", "-o", "out", cwd=folder).returncode == 0
+    assert (folder / "out/report.html").exists()  # It goes with its result.
     done = run(
         "register",
         "scan0.ply",
