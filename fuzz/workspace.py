@@ -33,6 +33,8 @@ HIDDEN = ".coframe"
 LONGEST = 120.0
 # [size] Points of a scan, views, components: few, since a trial is two runs or more.
 POINTS, VIEWS, COMPONENTS = 120, 4, "20"
+# [size] Points of a frame of a sequence: with fewer, all are lost, and nothing is written of them.
+FRAME_POINTS = 300
 QUICK = ("--threads", "1", "-q")
 REGISTER = ("register", "scans", "-o", "out", "--components", COMPONENTS, *QUICK)
 IDENTITY = (*REGISTER, "--start", "identity")
@@ -138,9 +140,9 @@ CASES = {
 
 def build(root: Path) -> None:
     """Scans, another scan, start poses, and a sequence."""
-    rng = np.random.default_rng(1)
-    scene = simulate.scene(VIEWS, POINTS, degrees=50.0, noise_db=50.0, rng=rng)
-    for name in ("scans", "frames"):
+    for name, points in (("frames", FRAME_POINTS), ("scans", POINTS)):
+        rng = np.random.default_rng(1)
+        scene = simulate.scene(VIEWS, points, degrees=50.0, noise_db=50.0, rng=rng)
         (root / name).mkdir(parents=True)
         for j, cloud in enumerate(scene.clouds[:-1]):
             ply.write(root / name / f"scan{j}.ply", cloud)
@@ -343,9 +345,13 @@ def check_untouched(reference: Reference, files: Files) -> list[str]:
     names = reference.untouched
     found = [f"{name} is gone" for name in names if name not in files]
     found += [
-        f"{name} has changed" for name in names if name in files and files[name] != reference.before[name]
+        f"{name} has changed"
+        for name in names
+        if name in files and files[name] != reference.before[name]
     ]
-    return found + [f"{name} is new" for name in files if name not in reference.before and beside_planted(name)]
+    return found + [
+        f"{name} is new" for name in files if name not in reference.before and beside_planted(name)
+    ]
 
 
 def check_whole(reference: Reference, root: Path) -> tuple[list[str], str | None]:
@@ -372,7 +378,7 @@ def check_whole(reference: Reference, root: Path) -> tuple[list[str], str | None
 def check_files(reference: Reference, files: Files) -> list[str]:
     """Defects: files that are neither as before nor as the whole command leaves them."""
     defects = []
-    for name, file in reference.after.items():
+    for name in reference.after:
         if name in reference.untouched or name in reference.varying or name not in files:
             continue
         known = {each[name].content for each in (reference.before, reference.after) if name in each}

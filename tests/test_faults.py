@@ -7,13 +7,10 @@ ends: by kill -9, on a full disk, or by Ctrl-C. See faults.c and fuzz/workspace.
 """
 
 import os
-import shutil
 import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import faults
@@ -21,7 +18,7 @@ import pytest
 from scenes import unchecked
 
 from fuzz import workspace
-from fuzz.workspace import CASES, Case, Outcome, Reference
+from fuzz.workspace import CASES, Outcome, Reference
 
 pytestmark = pytest.mark.skipif(bool(faults.missing()), reason=faults.missing() or "none")
 
@@ -155,8 +152,8 @@ def kill(
 def fill(
     server: faults.Server, reference: Reference, base: Path, operations: list[int], again: list[int]
 ) -> None:
-    """A disk that is full from an operation on: one line and 2, and the old result; or, when nothing
-    had to be written any more, the new one.
+    """A disk that is full from an operation on: one line and 2, and the old result; or the new one
+    when nothing had to be written any more.
     """
     trials = Trials(server, reference, base)
     for n in operations:
