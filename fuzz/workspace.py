@@ -150,6 +150,7 @@ def build(root: Path) -> None:
     turn = coframe.geometry.exp(np.array([0.0, np.deg2rad(70), 0.0, 0.3, 0.0, 0.0]))
     names = [f"scan{j}" for j in range(VIEWS - 1)]
     pose_files.write(root / "turned.json", names, np.array([turn] * len(names)))
+    pose_files.write(root / "truth.json", [*names, "new"], scene.poses)
 
 
 def plant(folder: Path) -> None:
@@ -198,15 +199,14 @@ Files = Mapping[str, File]
 
 def files_of(root: Path) -> Files:
     """All files and folders, hidden ones among them, by their paths from the root."""
-    found = {}
-    for path in sorted(root.rglob("*")):
-        about = path.lstat()
-        name = path.relative_to(root).as_posix()
-        if stat.S_ISREG(about.st_mode):
-            found[name] = File(about.st_mode, about.st_mtime_ns, path.read_bytes())
-        else:
-            found[name] = File(about.st_mode, 0, b"")
-    return found
+    return {path.relative_to(root).as_posix(): file_at(path) for path in sorted(root.rglob("*"))}
+
+
+def file_at(path: Path) -> File:
+    about = path.lstat()
+    if stat.S_ISREG(about.st_mode):
+        return File(about.st_mode, about.st_mtime_ns, path.read_bytes())
+    return File(about.st_mode, 0, b"")
 
 
 # What a result is
@@ -342,16 +342,14 @@ def beside_planted(name: str) -> bool:
 
 def check_untouched(reference: Reference, files: Files) -> list[str]:
     """Defects: files that are not the command's business and have changed."""
-    names = reference.untouched
-    found = [f"{name} is gone" for name in names if name not in files]
-    found += [
-        f"{name} has changed"
-        for name in names
-        if name in files and files[name] != reference.before[name]
-    ]
-    return found + [
-        f"{name} is new" for name in files if name not in reference.before and beside_planted(name)
-    ]
+    defects = []
+    for name in reference.untouched:
+        if name not in files:
+            defects.append(f"touched: {name} is gone")
+        elif files[name] != reference.before[name]:
+            defects.append(f"touched: {name} has changed")
+    new = [name for name in files if name not in reference.before and beside_planted(name)]
+    return defects + [f"touched: {name} is new" for name in new]
 
 
 def check_whole(reference: Reference, root: Path) -> tuple[list[str], str | None]:

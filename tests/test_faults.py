@@ -238,3 +238,136 @@ def test_ctrl_c_at_every_operation(name, referred, server, base) -> None:
 def test_sigterm_where_names_change(name, referred, server, base) -> None:
     few = switches(referred(name))
     interrupt(server, referred(name), base, few, few[::3], signal.SIGTERM)
+
+
+# A disk that is full
+
+
+@pytest.fixture(scope="module")
+def disk(base: Path) -> Iterator[Path]:
+    """A disk of its own whose size can be changed."""
+    folder = base / "disk"
+    folder.mkdir()
+    done = mount("-t", "tmpfs", "-o", "size=64m", "coframe-test", str(folder))
+    if done.returncode:
+        pytest.skip(f"needs the right to mount a small disk: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def mount(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+
+
+def resize(disk: Path, free: int | None) -> None:
+    """Leave so many bytes free, rounded up to pages; None: many."""
+    about = os.statvfs(disk)
+    used = (about.f_blocks - about.f_bfree) * about.f_frsize
+    size = "64m" if free is None else str(used + -(-free // about.f_frsize) * about.f_frsize)
+    mount("-o", f"remount,size={size}", str(disk)).check_returncode()
+
+
+# [size] Sizes of the disk that are tried, from no space at all to more than enough.
+SIZES = 7
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n == "extend" else pytest.mark.slow) for n in COMMANDS]
+)
+def test_a_real_disk_that_is_too_small(name, referred, server, base, disk) -> None:
+    """Space for a part of what the command writes: the old result, one line and 2; with space
+    again, the command works.
+    """
+    reference = referred(name)
+    written = sum(
+        len(file.content)
+        for path, file in reference.after.items()
+        if path not in reference.untouched
+    )
+    defects, codes = list(reference.defects), []
+    for part in range(SIZES):
+        root = workspace.copied(base / name / "prepared", disk / "trial")
+        resize(disk, round(2.2 * written * part / (SIZES - 1)))
+        outcome = server.run(root, reference.case.command)
+        codes.append(outcome.code)
+        found, now = workspace.check_whole(reference, root)
+        found += workspace.check_message(outcome, (0, 2))
+        if now != (reference.new if outcome.code == 0 else reference.old):
+            found.append(f"exit code {outcome.code} does not fit the result")
+        resize(disk, None)
+        found += workspace.check_repeated(reference, root, server.run, now)
+        defects += [f"disk {part} of {SIZES - 1}: {each}" for each in found]
+    assert defects == []
+    assert codes[0] == 2
+
+
+# Two at once
+
+
+@pytest.mark.parametrize("share", [0.1, pytest.param(0.6, marks=pytest.mark.slow)])
+def test_a_second_writer_is_refused_by_name(share, referred, server, base, library) -> None:
+    """One process is stopped while it writes: others are refused in one line that names it, readers
+    get a whole result, and nothing is in the way once it is dead.
+    """
+    reference = referred("register-over")
+    root = workspace.copied(base / "register-over" / "prepared", base / "frozen")
+    environment = {
+        "LD_PRELOAD": str(library),
+        "FAULTS_FOLDER": str(root),
+        "FAULTS_AT": str(int(share * len(reference.operations))),
+        "FAULTS_SIGNAL": str(int(signal.SIGSTOP)),
+        "FAULTS_LOG": str(base / "frozen.log"),
+    }
+    process = workspace.start(root, reference.case.command, environment)
+    try:
+        wait_until_stopped(process)
+        for command in (workspace.TURNED, workspace.EXTEND, workspace.REPORT):
+            outcome = server.run(root, command)
+            assert workspace.check_message(outcome, (2,)) == []
+            assert str(process.pid) in outcome.err
+            assert workspace.check_whole(reference, root)[0] == []
+    finally:
+        process.kill()
+        process.communicate()
+    defects, now = workspace.check_whole(reference, root)
+    assert defects == []
+    assert workspace.check_repeated(reference, root, server.run, now) == []
+
+
+def wait_until_stopped(process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + workspace.LONGEST
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T":
+            return
+        time.sleep(0.02)
+    raise AssertionError("the process did not come to the operation")
+
+
+# Power cuts
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_gets_a_name_is_on_the_disk(name, referred) -> None:
+    """A file is synced after its last write and before it is renamed: after a power cut, a name
+    would otherwise stand for an empty file.
+    """
+    unsynced: set[str] = set()
+    defects = []
+    for line in referred(name).operations:
+        operation, _, path, other = line.split("\t")
+        if operation in ("fsync", "fdatasync"):
+            unsynced.discard(path)
+        elif "write" in operation or operation in ("fclose", "sendfile", "copy_file_range"):
+            unsynced.add(path)
+        elif operation == "unlink":
+            unsynced.discard(path)
+        elif operation in ("rename", "link"):
+            defects += [
+                f"{file} becomes {other} before it is synced"
+                for file in unsynced
+                if file == path or file.startswith(f"{path}/")
+            ]
+    assert defects == []
+    assert not {file for file in unsynced if file.strip("/") in referred(name).after}

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""kill -9 at random moments of real commands: afterwards the old result or the new one is whole,
+nobody's files are touched, and the same command works.
+
+`python -m fuzz.kills --trials 200 --seed 0`; see docs/reliability.md.
+"""
+
+import argparse
+import random
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fuzz import counts, workspace
+from fuzz.workspace import CASES, Reference
+
+FILE = counts.ROOT / "fuzz" / "kills.json"
+# Commands in turn, each with its cases in turn.
+COMMANDS = {
+    "register": ("register-over", "register"),
+    "extend": ("extend",),
+    "export": ("export-ply", "export-aligned", "export-matrix"),
+    "report": ("report", "report-new"),
+    "track": ("track-over", "track"),
+}
+# [size, s] From one look at the folder to the next.
+LOOK = 0.0005
+# [size, s] From a change that is seen to the kill, at most: as long as a file takes to be written.
+DELAY = 0.01
+
+
+@dataclass
+class Kills:
+    """What became of the kills of one command."""
+
+    trials: int = 0
+    killed: int = 0  # The others had ended before.
+    old: int = 0
+    new: int = 0
+    mixes: int = 0
+    lost: int = 0
+    foreign: int = 0  # trials in which other people's files or inputs were touched
+    again: int = 0  # trials after which the same command did not work, or left something over
+    seconds: float = 0.0
+    defects: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> int:
+        return self.trials - self.mixes - self.lost
+
+    def line(self, name: str) -> str:
+        numbers = (self.trials, self.killed, self.whole, self.old, self.new)
+        bad = (self.mixes, self.lost, self.foreign, self.again)
+        return f"{name:10}" + "".join(f"{n:8}" for n in (*numbers, *bad)) + f"{self.seconds:8.0f} s"
+
+
+HEADER = f"{'command':10}" + "".join(
+    f"{name:>8}"
+    for name in ("trials", "killed", "whole", "old", "new", "mixes", "lost", "foreign", "again")
+)
+
+
+def changes(folder: Path) -> frozenset[tuple[str, int, int]]:
+    """Names, sizes and times in a folder and one below."""
+    found = set()
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        try:
+            about = path.lstat()
+        except OSError:
+            continue
+        found.add((str(path), about.st_size, about.st_mtime_ns))
+    return frozenset(found)
+
+
+def count_changes(root: Path, process: "subprocess.Popen[str]", stop_at: int = 0) -> int:
+    """Count how often the workspace is seen to change, until the process ends or, if given, up to a
+    number.
+    """
+    seen, count = changes(root), 0
+    while process.poll() is None:
+        now = changes(root)
+        if now != seen:
+            seen, count = now, count + 1
+            if count == stop_at:
+                break
+        time.sleep(LOOK)
+    return count
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One kill and what came of it."""
+
+    moment: str
+    killed: bool
+    defects: list[str]
+    again: list[str]  # defects after the same command has run again
+    done: bool  # whether the result is the new one
+
+
+def kill_once(reference: Reference, folder: Path, steps: int, draw: random.Random) -> Trial:
+    """Kill a command at a moment that is drawn over its usual duration or, in every other trial on
+    average, over the changes that it makes on the disk.
+    """
+    root = workspace.copied(folder / "prepared", folder / "trial")
+    writing = draw.random() < 0.5
+    began = time.monotonic()
+    process = workspace.start(root, reference.case.command)
+    if writing:
+        count_changes(root, process, draw.randint(1, max(steps, 1)))
+        time.sleep(draw.choice((0.0, draw.uniform(0, DELAY))))
+    else:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0, reference.seconds))
+    after = time.monotonic() - began
+    process.kill()
+    outcome = workspace.finish(process)
+    defects, now = workspace.check_whole(reference, root)
+    if not outcome.killed:
+        defects += workspace.check_message(outcome, (0,))
+    again = workspace.check_repeated(reference, root, workspace.Process(), now)
+    moment = f"{reference.case.name}, {'writing' if writing else 'any time'}, after {after:.3f} s"
+    return Trial(moment, outcome.killed, defects, again, now == reference.new)
+
+
+def note(kills: Kills, trial: Trial) -> None:
+    kinds = {defect.split(":")[0] for defect in trial.defects}
+    mixed, lost = bool(kinds & {"mix", "half"}), "lost" in kinds
+    kills.trials += 1
+    kills.killed += trial.killed
+    kills.mixes += mixed
+    kills.lost += lost and not mixed
+    kills.new += trial.done and not mixed and not lost
+    kills.old += not (trial.done or mixed or lost)
+    kills.foreign += "touched" in kinds
+    kills.again += bool(trial.again)
+    kills.defects += [f"{trial.moment}: {defect}" for defect in (*trial.defects, *trial.again)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.kills", description=__doc__)
+    parser.add_argument("--trials", type=int, default=200, help="of all commands together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--only", nargs="*", default=list(COMMANDS), help=f"of {', '.join(COMMANDS)}"
+    )
+    parser.add_argument("--record", type=Path, default=FILE, help="JSON file for the counts")
+    given = parser.parse_args()
+    draw = random.Random(given.seed)
+    record: dict[str, Any] = {"commit": counts.commit(), "seed": given.seed, "commands": {}}
+    print(f"seed {given.seed}; {record['commit']}\n{HEADER}", flush=True)
+    total = Kills()
+    with tempfile.TemporaryDirectory(prefix="coframe-kills-") as scratch:
+        for i, name in enumerate(given.only):
+            trials = (given.trials + i) // len(given.only)
+            kills = run_command(name, trials, Path(scratch), draw)
+            print(kills.line(name), flush=True)
+            for defect in kills.defects[:5]:
+                print(f"    {defect}", flush=True)
+            record["commands"][name] = vars(kills)
+            for key in vars(total):
+                setattr(total, key, getattr(total, key) + getattr(kills, key))
+    print(total.line("all"))
+    record["all"] = vars(total)
+    counts.save_json(given.record, record)
+    if total.defects:
+        raise SystemExit(f"{len(total.defects)} defects, in {given.record}")
+
+
+def run_command(name: str, trials: int, scratch: Path, draw: random.Random) -> Kills:
+    """All trials of one command."""
+    kills, began = Kills(), time.monotonic()
+    cases = []
+    for case in (CASES[each] for each in COMMANDS[name]):
+        folder = scratch / case.name
+        reference = workspace.make_reference(case, folder, workspace.Process())
+        kills.defects += [f"{case.name}, undisturbed: {defect}" for defect in reference.defects]
+        root = workspace.copied(folder / "prepared", folder / "trial")
+        process = workspace.start(root, case.command)
+        steps = count_changes(root, process)
+        workspace.finish(process)
+        cases.append((reference, folder, steps))
+    for i in range(trials):
+        reference, folder, steps = cases[i % len(cases)]
+        note(kills, kill_once(reference, folder, steps, draw))
+    kills.seconds = time.monotonic() - began
+    return kills
+
+
+if __name__ == "__main__":
+    main()
