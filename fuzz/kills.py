@@ -6,6 +6,7 @@ nobody's files are touched, and the same command works.
 """
 
 import argparse
+import os
 import random
 import subprocess
 import tempfile
@@ -28,7 +29,7 @@ COMMANDS = {
     "track": ("track-over", "track"),
 }
 # [size, s] From one look at the folder to the next.
-LOOK = 0.0005
+LOOK = 0.002
 # [size, s] From a change that is seen to the kill, at most: as long as a file takes to be written.
 DELAY = 0.01
 
@@ -64,25 +65,27 @@ HEADER = f"{'command':10}" + "".join(
 )
 
 
-def changes(folder: Path) -> frozenset[tuple[str, int, int]]:
-    """Names, sizes and times in a folder and one below."""
-    found = set()
-    for path in (*folder.glob("*"), *folder.glob("*/*")):
-        try:
-            about = path.lstat()
-        except OSError:
-            continue
-        found.add((str(path), about.st_size, about.st_mtime_ns))
-    return frozenset(found)
+def state_of(folder: Path) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of all files, cheaply."""
+    found = []
+    folders = [str(folder)]
+    for each in folders:
+        with suppress(OSError):  # It is gone already.
+            for entry in os.scandir(each):
+                about = entry.stat(follow_symlinks=False)
+                found.append((entry.path, about.st_size, about.st_mtime_ns))
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return found
 
 
 def count_changes(root: Path, process: "subprocess.Popen[str]", stop_at: int = 0) -> int:
     """Count how often the workspace is seen to change, until the process ends or, if given, up to a
     number.
     """
-    seen, count = changes(root), 0
+    seen, count = state_of(root), 0
     while process.poll() is None:
-        now = changes(root)
+        now = state_of(root)
         if now != seen:
             seen, count = now, count + 1
             if count == stop_at:

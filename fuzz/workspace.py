@@ -27,6 +27,8 @@ from coframe.errors import InputError
 from coframe.io import ply
 from coframe.io import poses as pose_files
 
+# Files that say when or how long a command ran; two runs may agree in them by chance.
+TIMED = ("run.json", "report.html", "manifest.json")
 # How names begin that coframe makes for a while beside its results.
 HIDDEN = ".coframe"
 # [limit, s] A command that takes longer hangs: each takes a few seconds on a busy machine.
@@ -284,6 +286,8 @@ def make_reference(case: Case, folder: Path, run: Run) -> Reference:
         ends.append(files_of(root))
     before, after, other = files_of(prepared), *ends
     varying = {name for name in after if name not in other or contents_differ(after, other, name)}
+    if not case.files:
+        varying |= {name for name in after if Path(name).name in TIMED}
     defects = [f"exit code {outcomes[0].code}: {outcomes[0].err}"] if outcomes[0].code else []
     new = None
     try:

@@ -8,7 +8,9 @@ ends: by kill -9, on a full disk, or by Ctrl-C. See faults.c and fuzz/workspace.
 
 import os
 import signal
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.skipif(bool(faults.missing()), reason=faults.missing() 
 
 # Operations after which other files are seen under a name: between them, all that changes are files
 # that have no name yet.
-SWITCHES = ("rename", "unlink", "link", "symlink", "rmdir", "mkdir")
+SWITCHES = ("rename", "link", "symlink", "unlink", "rmdir")
 # [size] Operations of a case that are tried where time is short.
 FEW = 7
 QUICK = ("register-over", "extend", "export-ply", "export-aligned", "report", "track-over", "save")
@@ -81,12 +83,17 @@ def referred(base: Path, server: faults.Server):
 
 
 def switches(reference: Reference) -> list[int]:
-    """Numbers of the operations that follow a switch, and the first and last: a few of them."""
-    names = [line.split("\t")[0] for line in reference.operations]
-    after = [n + 2 for n, name in enumerate(names[:-1]) if name in SWITCHES]
-    found = sorted({1, *after, len(names)})
-    step = max(1, (len(found) - 1) / (FEW - 1))
-    return sorted({found[min(round(i * step), len(found) - 1)] for i in range(FEW)})
+    """Numbers of the operations that follow a switch, apart from those of the checkpoint, and the
+    first and last: a few of them.
+    """
+    parts = [line.split("\t") for line in reference.operations]
+    after = [
+        n + 2
+        for n, (name, _, path, _) in enumerate(parts[:-1])
+        if name in SWITCHES and "checkpoint" not in path
+    ]
+    found = sorted({1, *after, len(parts)})
+    return sorted({found[i * (len(found) - 1) // (FEW - 1)] for i in range(FEW)})
 
 
 def every(reference: Reference) -> list[int]:
@@ -105,7 +112,7 @@ class Trials:
     def __init__(self, server: faults.Server, reference: Reference, base: Path) -> None:
         self.server, self.reference, self.base = server, reference, base
         self.defects: list[str] = list(reference.defects)
-        self.tried, self.stopped = 0, 0
+        self.tried, self.stopped, self.bad = 0, 0, 0
 
     def run(self, n: int, number: int, *, torn: bool = False) -> tuple[Path, Outcome]:
         case = self.reference.case
@@ -115,14 +122,14 @@ class Trials:
     def note(self, n: int, stopped: bool, defects: list[str]) -> None:
         self.tried += 1
         self.stopped += stopped
+        self.bad += bool(defects)
         name = self.reference.operations[n - 1].replace("\t", " ")
         self.defects += [f"at {n} ({name}): {defect}" for defect in defects]
 
     def end(self) -> None:
         shown = "\n".join(self.defects[:40])
-        bad = len({defect.split(" ")[1] for defect in self.defects})
         assert not self.defects, (
-            f"{self.reference.case.name}: {bad} of {self.tried} operations, of"
+            f"{self.reference.case.name}: {self.bad} of {self.tried} operations, of"
             f" {len(self.reference.operations)} in all\n{shown}"
         )
         # A slow machine may add an operation, such as a checkpoint, to one run and not to another.
@@ -238,6 +245,49 @@ def test_ctrl_c_at_every_operation(name, referred, server, base) -> None:
 def test_sigterm_where_names_change(name, referred, server, base) -> None:
     few = switches(referred(name))
     interrupt(server, referred(name), base, few, few[::3], signal.SIGTERM)
+
+
+# What is left is put in order
+
+
+def recover(server: faults.Server, reference: Reference, base: Path, operations: list[int]) -> None:
+    """kill -9, then another command that writes there: every file in the folder, not only what
+    `load` reads, is that of the old result, or every file that of the new one.
+    """
+    trials = Trials(server, reference, base)
+    for n in operations:
+        root, outcome = trials.run(n, signal.SIGKILL)
+        defects, now = workspace.check_whole(reference, root)
+        if now is not None:
+            defects += workspace.check_message(server.run(root, workspace.REPORT), (0,))
+            wanted = reference.after if now == reference.new else reference.before
+            files = workspace.files_of(root)
+            names = [name for name in wanted if name not in {*reference.varying, REPORT_FILE}]
+            defects += [
+                f"{name} is not that of the result"
+                for name in names
+                if name not in files or workspace.contents_differ(files, wanted, name)
+            ]
+            left = set(files) - set(wanted) - {REPORT_FILE, CHECKPOINT}
+            defects += [f"{name} is left over" for name in sorted(left)]
+        trials.note(n, outcome.killed, defects)
+    trials.end()
+
+
+# Written anew by the command; and what an interrupted run goes on from.
+REPORT_FILE, CHECKPOINT = "out/report.html", "out/checkpoint.db"
+REGISTRATIONS = ("register-over", "extend", "save", "write_folder")
+
+
+@pytest.mark.parametrize("name", ["extend"])
+def test_the_next_command_puts_the_folder_in_order(name, referred, server, base) -> None:
+    recover(server, referred(name), base, switches(referred(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REGISTRATIONS)
+def test_the_next_command_puts_the_folder_in_order_always(name, referred, server, base) -> None:
+    recover(server, referred(name), base, every(referred(name)))
 
 
 # A disk that is full
