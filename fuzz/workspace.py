@@ -217,11 +217,14 @@ def file_at(path: Path) -> File:
 def fingerprint(folder: Path, *, sequence: bool = False) -> str | None:
     """A digest of all that a result loads as, None where there is no result.
 
-    A folder that has a result which cannot be loaded raises what `load` raises.
+    Raises what `load` raises where there are files of a result that do not load.
     """
-    if not any((folder / name).exists() for name in ("state.npz", "manifest.json", "poses.json")):
+    try:
+        result = coframe.Track.load(folder) if sequence else coframe.load(folder)
+    except InputError:
+        if any((folder / name).exists() for name in ("state.npz", "manifest.json", "poses.json")):
+            raise
         return None
-    result = coframe.Track.load(folder) if sequence else coframe.load(folder)
     digest = hashlib.sha256()
     for part in _parts(result, folder):
         digest.update(part)

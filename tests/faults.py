@@ -17,6 +17,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fuzz.workspace import Outcome
+
 SOURCE = Path(__file__).with_name("faults.c")
 # [limit, s] A child that takes longer hangs.
 LONGEST = 60.0
@@ -55,8 +58,6 @@ class Server:
 
     def warm_up(self, root: Path, command: tuple[str, ...]) -> None:
         """Run a command in the server itself: children find its modules and kernels loaded."""
-        from fuzz.workspace import Outcome
-
         outcome = Outcome(**self._asked(root=str(root), command=command, fork=False))
         assert outcome.code == 0, outcome
 
@@ -68,12 +69,10 @@ class Server:
         at: int = 0,
         number: int = 0,
         torn: bool = False,
-    ):
+    ) -> Outcome:
         """Run a command in a child: at operation `at` it gets a signal, or, where that is 0, finds
         the disk full. `torn`: after half of the write that the operation is.
         """
-        from fuzz.workspace import Outcome
-
         log = Path(self.scratch, "log")
         log.unlink(missing_ok=True)
         task = {"at": at, "number": number, "torn": torn, "log": str(log), "fork": True}
