@@ -7,6 +7,7 @@ ends: by kill -9, on a full disk, or by Ctrl-C. See faults.c and fuzz/workspace.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -197,6 +198,54 @@ def interrupt(
             defects += workspace.check_repeated(reference, root, server.run, now)
         trials.note(n, outcome.code != 0, defects)
     trials.end()
+
+
+# The faults themselves
+
+OPERATIONS = """
+import os, numpy
+with open("a", "wb", buffering=0) as file:
+    file.write(b"0123456789")
+    os.fsync(file.fileno())
+os.rename("a", "b")
+with open("c", "wb") as file:
+    numpy.zeros(2).tofile(file)
+os.unlink("b")
+"""
+LOGGED = ["create /a", "write /a", "fsync /a", "rename /a", "create /c", "fwrite /c", "fclose /c"]
+
+
+def test_faults_are_those_that_were_asked_for(server, tmp_path) -> None:
+    """All operations are seen, and a fault comes before its operation or in the middle of it."""
+
+    def left(**fault: int) -> tuple[Outcome, dict[str, bytes]]:
+        root = tmp_path / "faults"
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir()
+        outcome = server.run(root, ("python", OPERATIONS), **fault)
+        return outcome, {path.name: path.read_bytes() for path in root.iterdir()}
+
+    ten, zeros = b"0123456789", bytes(16)
+    outcome, files = left()
+    operations = [line.split("\t") for line in outcome.operations]
+    assert [f"{name} {path}" for name, _, path, _ in operations] == [*LOGGED, "unlink /b"]
+    assert (outcome.code, files) == (0, {"c": zeros})
+    states = [{}, {"a": b""}, {"a": ten}, {"a": ten}, {"b": ten}, {"b": ten, "c": b""}]
+    states += [{"b": ten, "c": b""}, {"b": ten, "c": zeros}]
+    for n, state in enumerate(states, start=1):
+        outcome, files = left(at=n, number=signal.SIGKILL)
+        assert (outcome.killed, files) == (True, state)
+    assert left(at=2, number=signal.SIGKILL, torn=True)[1] == {"a": ten[:5]}
+    outcome, files = left(at=3)
+    assert (outcome.code, files) == (1, {"a": ten})
+    assert "No space left on device" in outcome.err
+    outcome, files = left(at=5)
+    assert (outcome.code, files) == (1, {"b": ten})
+    assert left(at=8)[0].code == 0
+    assert left(at=3, number=signal.SIGINT)[0].code == 130
+
+
+# kill -9, full disks, signals
 
 
 @pytest.mark.parametrize("name", QUICK)
