@@ -44,12 +44,14 @@ fuzz: .venv/installed-dev
 	$(BIN)/python -m fuzz --runs $(RUNS) --problems $(PROBLEMS)
 
 # kill -9 at random moments of every command that writes results: about half an hour, or less with
-# TRIALS=20. Counts are kept in fuzz/kills.json.
+# TRIALS=20. Counts are kept in fuzz/kills.json: `python -m fuzz.kills --resume --seconds 500` runs a
+# slice of what is missing.
 TRIALS ?= 200
 kills: .venv/installed-dev
 	$(BIN)/python -m fuzz.kills --trials $(TRIALS)
 
-# Two processes with random commands on one folder. Counts are kept in fuzz/soak.json.
+# Two processes with random commands on one folder. Counts are kept in fuzz/soak.json, and slices
+# add up in the same way.
 MINUTES ?= 30
 soak: .venv/installed-dev
 	$(BIN)/python -m fuzz.soak --minutes $(MINUTES)

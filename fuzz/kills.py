@@ -6,6 +6,7 @@ nobody's files are touched, and the same command works.
 """
 
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -14,10 +15,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fuzz import counts, workspace
-from fuzz.workspace import CASES, Reference
+from fuzz.workspace import CASES, Case, Reference
 
 FILE = counts.ROOT / "fuzz" / "kills.json"
 # Commands in turn, each with its cases in turn.
@@ -32,6 +32,8 @@ COMMANDS = {
 LOOK = 0.002
 # [size, s] From a change that is seen to the kill, at most: as long as a file takes to be written.
 DELAY = 0.01
+# [size] Defects of a command that are printed; the record has all of them.
+SHOWN = 5
 
 
 @dataclass
@@ -48,16 +50,24 @@ class Kills:
     again: int = 0  # trials after which the same command did not work, or left something over
     seconds: float = 0.0
     defects: list[str] = field(default_factory=list)
+    # trials by the state of the code that they were run on
+    commits: dict[str, int] = field(default_factory=dict)
 
     @property
     def whole(self) -> int:
         return self.trials - self.mixes - self.lost
 
-    def line(self, name: str) -> str:
-        numbers = (self.trials, self.killed, self.whole, self.old, self.new)
-        bad = (self.mixes, self.lost, self.foreign, self.again)
-        return f"{name:10}" + "".join(f"{n:8}" for n in (*numbers, *bad)) + f"{self.seconds:8.0f} s"
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The columns of the table."""
+        good = (self.trials, self.killed, self.whole, self.old, self.new)
+        return (*good, self.mixes, self.lost, self.foreign, self.again)
 
+    def line(self, name: str) -> str:
+        return f"{name:10}" + "".join(f"{n:8}" for n in self.numbers) + f"{self.seconds:8.0f} s"
+
+
+Record = dict[str, Kills]  # by command
 
 HEADER = f"{'command':10}" + "".join(
     f"{name:>8}"
@@ -127,7 +137,8 @@ def kill_once(reference: Reference, folder: Path, steps: int, draw: random.Rando
         defects += workspace.check_message(outcome, (0,))
     again = workspace.check_repeated(reference, root, workspace.Process(), now)
     moment = f"{reference.case.name}, {'writing' if writing else 'any time'}, after {after:.3f} s"
-    return Trial(moment, outcome.killed, defects, again, now == reference.new)
+    done = now == reference.new != reference.old
+    return Trial(moment, outcome.killed, defects, again, done)
 
 
 def note(kills: Kills, trial: Trial) -> None:
@@ -144,54 +155,62 @@ def note(kills: Kills, trial: Trial) -> None:
     kills.defects += [f"{trial.moment}: {defect}" for defect in (*trial.defects, *trial.again)]
 
 
+def run_command(name: str, kills: Kills, trials: int, deadline: float, seed: int) -> None:
+    """Trials of one command, added to those of earlier runs, until there are so many or the time is
+    up.
+    """
+    began, commit = time.monotonic(), counts.commit()
+    draw = random.Random(f"{seed} {name} {kills.trials}")
+    with tempfile.TemporaryDirectory(prefix="coframe-kills-") as scratch:
+        cases = [prepare(CASES[each], Path(scratch, each), kills) for each in COMMANDS[name]]
+        while kills.trials < trials and time.monotonic() < deadline:
+            note(kills, kill_once(*cases[kills.trials % len(cases)], draw))
+            kills.commits[commit] = kills.commits.get(commit, 0) + 1
+    kills.seconds += time.monotonic() - began
+
+
+def prepare(case: Case, folder: Path, kills: Kills) -> tuple[Reference, Path, int]:
+    """What `kill_once` needs: an undisturbed run, its folder, and how many changes are seen."""
+    reference = workspace.make_reference(case, folder, workspace.Process())
+    kills.defects += [f"{case.name}, undisturbed: {defect}" for defect in reference.defects]
+    root = workspace.copied(folder / "prepared", folder / "trial")
+    process = workspace.start(root, case.command)
+    steps = count_changes(root, process)
+    workspace.finish(process)
+    return reference, folder, steps
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fuzz.kills", description=__doc__)
     parser.add_argument("--trials", type=int, default=200, help="of all commands together")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=7200.0, help="for all, at most")
     parser.add_argument(
-        "--only", nargs="*", default=list(COMMANDS), help=f"of {', '.join(COMMANDS)}"
+        "--resume",
+        action="store_true",
+        help="count what earlier runs tried, and run what is missing",
     )
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, default=FILE, help="JSON file for the counts")
     given = parser.parse_args()
-    draw = random.Random(given.seed)
-    record: dict[str, Any] = {"commit": counts.commit(), "seed": given.seed, "commands": {}}
-    print(f"seed {given.seed}; {record['commit']}\n{HEADER}", flush=True)
-    total = Kills()
-    with tempfile.TemporaryDirectory(prefix="coframe-kills-") as scratch:
-        for i, name in enumerate(given.only):
-            trials = (given.trials + i) // len(given.only)
-            kills = run_command(name, trials, Path(scratch), draw)
-            print(kills.line(name), flush=True)
-            for defect in kills.defects[:5]:
-                print(f"    {defect}", flush=True)
-            record["commands"][name] = vars(kills)
-            for key in vars(total):
-                setattr(total, key, getattr(total, key) + getattr(kills, key))
-    print(total.line("all"))
-    record["all"] = vars(total)
-    counts.save_json(given.record, record)
-    if total.defects:
-        raise SystemExit(f"{len(total.defects)} defects, in {given.record}")
-
-
-def run_command(name: str, trials: int, scratch: Path, draw: random.Random) -> Kills:
-    """All trials of one command."""
-    kills, began = Kills(), time.monotonic()
-    cases = []
-    for case in (CASES[each] for each in COMMANDS[name]):
-        folder = scratch / case.name
-        reference = workspace.make_reference(case, folder, workspace.Process())
-        kills.defects += [f"{case.name}, undisturbed: {defect}" for defect in reference.defects]
-        root = workspace.copied(folder / "prepared", folder / "trial")
-        process = workspace.start(root, case.command)
-        steps = count_changes(root, process)
-        workspace.finish(process)
-        cases.append((reference, folder, steps))
-    for i in range(trials):
-        reference, folder, steps = cases[i % len(cases)]
-        note(kills, kill_once(reference, folder, steps, draw))
-    kills.seconds = time.monotonic() - began
-    return kills
+    deadline = time.monotonic() + given.seconds
+    record: Record = {name: Kills() for name in COMMANDS}
+    if given.resume and given.record.exists():
+        stored = json.loads(given.record.read_text())
+        record = {name: Kills(**stored[name]) for name in COMMANDS}
+    print(f"seed {given.seed}; {counts.commit()}\n{HEADER}", flush=True)
+    for i, (name, kills) in enumerate(record.items()):
+        trials = (given.trials + i) // len(record)
+        if kills.trials < trials and time.monotonic() < deadline:
+            run_command(name, kills, trials, deadline, given.seed)
+            counts.save_json(given.record, {each: vars(record[each]) for each in record})
+        print(kills.line(name), flush=True)
+        for defect in kills.defects[:SHOWN]:
+            print(f"    {defect}", flush=True)
+    columns = zip(*(kills.numbers for kills in record.values()), strict=True)
+    print(f"{'all':10}" + "".join(f"{sum(column):8}" for column in columns))
+    defects = sum(len(kills.defects) for kills in record.values())
+    if defects:
+        raise SystemExit(f"{defects} defects, in {given.record}")
 
 
 if __name__ == "__main__":

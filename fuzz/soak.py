@@ -7,6 +7,7 @@ result.
 """
 
 import argparse
+import json
 import random
 import signal
 import subprocess
@@ -69,9 +70,8 @@ class Soak:
                 print(f"    {' '.join(command)}: {defect}", flush=True)
 
 
-def work(soak: Soak, hand: int, seed: int) -> None:
+def work(soak: Soak, draw: random.Random) -> None:
     """One hand: commands until the time is up."""
-    draw = random.Random(f"{seed} {hand}")
     commands, weights = list(COMMANDS), list(COMMANDS.values())
     while time.monotonic() < soak.deadline:
         command = draw.choices(commands, weights)[0]
@@ -178,35 +178,57 @@ def finish(soak: Soak) -> None:
     soak.note(IDENTITY, "done at the end", load(soak) + check_foreign(soak) + left)
 
 
+def run_both(soak: Soak, seconds: float, seed: str) -> None:
+    soak.deadline = time.monotonic() + seconds
+    with ThreadPoolExecutor(2) as hands:
+        ends = [hands.submit(work, soak, random.Random(f"{seed} {hand}")) for hand in (0, 1)]
+        try:
+            for end in ends:
+                end.result()
+        finally:
+            soak.deadline = 0.0  # Neither goes on alone.
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fuzz.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=7200.0, help="of this run, at most")
+    parser.add_argument(
+        "--resume", action="store_true", help="count earlier runs, and run what is missing"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, default=FILE, help="JSON file for the counts")
     given = parser.parse_args()
+    record: dict[str, Any] = {"minutes": 0.0, "outcomes": {}, "defects": [], "commits": {}}
+    if given.resume and given.record.exists():
+        record = json.loads(given.record.read_text())
     print(f"seed {given.seed}; {counts.commit()}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="coframe-soak-") as scratch:
-        soak = begin(Path(scratch, "workspace"))
-        began = time.monotonic()
-        soak.deadline = began + 60 * given.minutes
-        with ThreadPoolExecutor(2) as hands:
-            ends = [hands.submit(work, soak, hand, given.seed) for hand in (0, 1)]
-            try:
-                for end in ends:
-                    end.result()
-            finally:
-                soak.deadline = 0.0  # Neither goes on alone.
-        minutes = (time.monotonic() - began) / 60
-        finish(soak)
-    for name, count in sorted(soak.outcomes.items()):
+    seconds = min(60 * (given.minutes - record["minutes"]), given.seconds)
+    if seconds > 0:
+        with tempfile.TemporaryDirectory(prefix="coframe-soak-") as scratch:
+            soak = begin(Path(scratch, "workspace"))
+            began = time.monotonic()
+            run_both(soak, seconds, f"{given.seed} {record['minutes']}")
+            minutes = (time.monotonic() - began) / 60
+            finish(soak)
+        add(record, soak, minutes)
+        counts.save_json(given.record, record)
+    for name, count in record["outcomes"].items():
         print(f"{name:50} {count:8}")
-    total = sum(soak.outcomes.values())
-    print(f"{total} commands in {minutes:.1f} minutes, {len(soak.defects)} defects")
-    record: dict[str, Any] = {"commit": counts.commit(), "seed": given.seed, "minutes": minutes}
-    record |= {"outcomes": dict(sorted(soak.outcomes.items())), "defects": soak.defects}
-    counts.save_json(given.record, record)
-    if soak.defects:
-        raise SystemExit(f"{len(soak.defects)} defects, in {given.record}")
+    total = sum(record["outcomes"].values())
+    found = len(record["defects"])
+    print(f"{total} commands in {record['minutes']:.1f} minutes, {found} defects")
+    if found:
+        raise SystemExit(f"{found} defects, in {given.record}")
+
+
+def add(record: dict[str, Any], soak: Soak, minutes: float) -> None:
+    """Add a run to what earlier ones counted."""
+    record["minutes"] += minutes
+    record["outcomes"] = dict(sorted((Counter(record["outcomes"]) + soak.outcomes).items()))
+    record["defects"] += soak.defects
+    commit = counts.commit()
+    record["commits"][commit] = record["commits"].get(commit, 0.0) + minutes
 
 
 if __name__ == "__main__":
