@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers
 
-.PHONY: demo test test-slow test-all wheel-check fuzz bench peers clean
+.PHONY: demo test test-slow test-all wheel-check fuzz kills soak bench peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
@@ -42,6 +42,19 @@ PROBLEMS ?= 10000
 fuzz: .venv/installed-dev
 	@$(BIN)/python -m pip install --quiet atheris || echo "no atheris for this Python: changes are blind to what they reach"
 	$(BIN)/python -m fuzz --runs $(RUNS) --problems $(PROBLEMS)
+
+# kill -9 at random moments of every command that writes results: about half an hour, or less with
+# TRIALS=20. Counts are kept in fuzz/kills.json: `python -m fuzz.kills --resume --seconds 500` runs a
+# slice of what is missing.
+TRIALS ?= 200
+kills: .venv/installed-dev
+	$(BIN)/python -m fuzz.kills --trials $(TRIALS)
+
+# Two processes with random commands on one folder. Counts are kept in fuzz/soak.json, and slices
+# add up in the same way.
+MINUTES ?= 30
+soak: .venv/installed-dev
+	$(BIN)/python -m fuzz.soak --minutes $(MINUTES)
 
 bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.estep

@@ -62,13 +62,15 @@ def add(name: str, engine: str, tally: Tally) -> None:
     """Add to what is on the disk."""
     counts = load()
     counts.setdefault(name, {})[engine] = counts.get(name, {}).get(engine, Tally()) + tally
-    with atomic(FILE) as temporary:
-        temporary.write_text(
-            json.dumps(
-                {n: {e: asdict(t) for e, t in engines.items()} for n, engines in counts.items()},
-                indent=1,
-            )
-        )
+    save_json(
+        FILE, {n: {e: asdict(t) for e, t in engines.items()} for n, engines in counts.items()}
+    )
+
+
+def save_json(path: Path, content: object) -> None:
+    """Write a record, whole or not at all."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def total(counts: Counts, name: str) -> Tally:
