@@ -173,7 +173,7 @@ def test_export_replaces_nothing_but_exports(work: Path) -> None:
     for target, reason in (
         ("out/merged.ply", "belongs to the result"),
         ("scan0.ply", "is an input"),
-        ("thesis.xyz", "exists, and coframe did not export it"),
+        ("thesis.xyz", "would be replaced; move it away, or replace it with --overwrite"),
         ("out/manifest.json", "belongs to the result"),
     ):
         before = content(work)

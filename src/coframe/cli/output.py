@@ -16,11 +16,10 @@ def claimed(
     """The folder for this command alone; refused before any work where it would replace inputs, or
     files that coframe did not write.
     """
-    from coframe.io.transaction import check_targets, locked, recover
+    from coframe.io.transaction import check_targets, locked
 
     writable(folder)
     with locked(folder):
-        recover(folder)
         check_targets(folder, names, inputs)
         yield
 

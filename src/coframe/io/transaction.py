@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coframe.errors import InputError
-from coframe.io.files import atomic, umask
+from coframe.io.files import umask
 
 try:
     import fcntl
@@ -53,7 +53,7 @@ WITHOUT_MANIFEST = {
 }
 # [limit] Bytes of a manifest, and of what a lock says of its owner.
 LARGEST_MANIFEST, LARGEST_OWNER = 1 << 26, 1 << 12
-# [limit] Seconds that a reader waits for a writer that moves files into place.
+# [limit] Seconds to wait for another process that moves files into place, or exports some.
 PATIENCE = 10.0
 # [size] Seconds between two looks at what another process does.
 PAUSE = 0.02
@@ -199,11 +199,12 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def locked(folder: StrPath) -> Iterator[Path]:
-    """The folder, made if need be, with no other process writing to it.
+def locked(folder: StrPath, patience: float = 0.0) -> Iterator[Path]:
+    """The folder, made if need be, with no other process writing to it, and with what an
+    interrupted one left behind brought to its end.
 
     The operating system frees the lock of a process that has ended, however it ended. Within one
-    process it can be taken again.
+    process it can be taken again. `patience`: seconds to wait for another process.
 
     Raises
     ------
@@ -212,10 +213,19 @@ def locked(folder: StrPath) -> Iterator[Path]:
     """
     folder = Path(folder)
     key = os.path.realpath(folder)
-    with _guard:
-        if key not in _owned:
-            _owned[key] = _lock(folder)
-        _owned[key].users += 1
+    end = time.monotonic() + patience
+    while True:
+        try:
+            with _guard:
+                if key not in _owned:
+                    _owned[key] = _lock(folder)
+                    _recover(folder, _owned[key])
+                _owned[key].users += 1
+            break
+        except BusyError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(PAUSE)
     try:
         yield folder
     finally:
@@ -318,8 +328,10 @@ def transaction(
     replaceable
         Digests of other files that may be replaced.
     """
-    with locked(folder) as folder, _owned[os.path.realpath(folder)].one:
-        recover(folder)
+    # Exports are done soon, and several may go to one folder.
+    patience = PATIENCE if kind == EXPORT else 0.0
+    with locked(folder, patience) as folder, _owned[os.path.realpath(folder)].one:
+        _finish_commit(folder)
         old = Manifest.read(folder)
         new = Path(tempfile.mkdtemp(prefix=NEW, dir=folder))
         try:
@@ -383,20 +395,29 @@ def _finish(folder: Path) -> None:
     sync(folder)
 
 
-def recover(folder: StrPath) -> None:
-    """Bring what an interrupted run left behind to its end; the folder must be locked."""
-    folder = Path(folder)
+def _finish_commit(folder: Path) -> None:
+    """Move the files of a commit into place, if there is one."""
     commit = folder / COMMIT
     if commit.is_symlink():
         commit.unlink()
     elif commit.is_dir():
         _finish(folder)
-    for path in folder.iterdir():
-        if path.name.startswith((NEW, SCRATCH)):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink()
+
+
+def _recover(folder: Path, owned: _Owned) -> None:
+    """Bring what an interrupted process left behind to its end: nobody else writes now."""
+    try:
+        _finish_commit(folder)
+        for path in folder.iterdir():
+            if path.name.startswith((NEW, SCRATCH)):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+    except BaseException:
+        del _owned[os.path.realpath(folder)]
+        _unlock(folder, owned)
+        raise
 
 
 def consistent(folder: StrPath, read: Callable[[Manifest | None], T]) -> T:
@@ -428,7 +449,7 @@ def _settle(folder: Path, end: float) -> None:
     while (folder / COMMIT).exists():
         try:
             with locked(folder):
-                recover(folder)
+                _finish_commit(folder)
         except BusyError:
             if time.monotonic() > end:
                 raise
@@ -453,6 +474,7 @@ def check_targets(
     names: Iterable[str],
     inputs: Iterable[StrPath] = (),
     replaceable: Container[str] = (),
+    advice: str = "or choose another folder",
 ) -> None:
     """Refuse to write over inputs, and over files that coframe did not write.
 
@@ -466,6 +488,8 @@ def check_targets(
         Files that are read.
     replaceable
         Digests of files that may be replaced, though the manifest does not name them.
+    advice
+        What else to do than to move a file away.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -480,50 +504,52 @@ def check_targets(
             if _regular(path) and digest_of(path) in replaceable:
                 continue
             why = "has changed since coframe wrote it" if name in own else "is not coframe's"
-            raise InputError(
-                f"{path}: {why} and would be replaced; move it away, or choose another folder"
-            )
+            raise InputError(f"{path}: {why} and would be replaced; move it away, {advice}")
 
 
 @contextmanager
 def exported(
-    folder: StrPath, path: StrPath, *, inputs: Iterable[StrPath] = (), overwrite: bool = False
+    folder: StrPath,
+    target: StrPath,
+    names: Sequence[str] | None = None,
+    *,
+    inputs: Iterable[StrPath] = (),
+    overwrite: bool = False,
 ) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its name when the block ends well.
+    """A new folder, whose files appear in the folder `target` all at once when the block ends well.
 
-    The manifest of the result in `folder` keeps the digest of what was written, so that an export
-    can be repeated. Other files are replaced only with `overwrite`, inputs and files of results
-    never.
+    The manifest of the result in `folder` keeps their digests, so that an export can be repeated.
+    Other files are replaced only with `overwrite`; inputs and files of results never.
+
+    Parameters
+    ----------
+    folder
+        It has the result that is exported.
+    target
+        Made if it does not exist.
+    names
+        The files, if they go beside others; else the target is theirs alone.
+    inputs
+        Files that must not be replaced.
+    overwrite
+        Whether files may be replaced that were not exported from the result.
     """
-    folder, path = Path(folder), Path(path)
-    check_no_input(path, inputs)
-    if path.name in {*_result_in(path.parent), MANIFEST} or path.name.startswith(".coframe"):
-        raise InputError(f"{path}: belongs to the result in {path.parent}; choose another name")
-    own = _regular(path) and digest_of(path) in _exports_of(folder)
-    if os.path.lexists(path) and not (own or overwrite):
-        raise InputError(
-            f"{path}: exists, and coframe did not export it from {folder}; choose another name, or"
-            " replace it with --overwrite"
-        )
-    with atomic(path) as temporary:
-        yield temporary
-        inside = os.path.realpath(path.parent) == os.path.realpath(folder)
-        _record_exports(folder, {digest_of(temporary): path.name if inside else ""})
-
-
-@contextmanager
-def exported_together(
-    folder: StrPath, target: StrPath, *, inputs: Iterable[StrPath] = (), overwrite: bool = False
-) -> Iterator[Path]:
-    """A new folder, whose files appear in the folder `target` all at once; see `exported`."""
-    if _result_in(target):
+    own = {*_result_in(target), MANIFEST}
+    for name in names or ():
+        check_no_input(Path(target) / name, inputs)
+        if name in own or name.startswith(".coframe"):
+            raise InputError(f"{Path(target) / name}: belongs to the result; choose another name")
+    if names is None and own != {MANIFEST}:
         raise InputError(
             f"{target}: is the folder of a result; choose another one for the exported files"
         )
-    replaceable = _Anything() if overwrite else _exports_of(folder)
+    replaceable: Container[str] = _Anything() if overwrite else _exports_of(folder)
+    check_targets(target, names or (), (), replaceable, "or replace it with --overwrite")
     with transaction(target, EXPORT, inputs=inputs, replaceable=replaceable) as new:
         yield new
-        _record_exports(Path(folder), {digest_of(path): "" for path in new.iterdir()})
+        here = os.path.realpath(target) == os.path.realpath(folder)
+        new_files = {digest_of(path): path.name if here else "" for path in new.iterdir()}
+        _record_exports(Path(folder), new_files)
 
 
 class _Anything:
@@ -539,7 +565,6 @@ def _exports_of(folder: StrPath) -> Mapping[str, str]:
 def _record_exports(folder: Path, new: Mapping[str, str]) -> None:
     """Keep digests in the manifest, if there is one and it can be written now."""
     with suppress(BusyError, OSError), locked(folder):
-        recover(folder)
         manifest = Manifest.read(folder)
         if manifest is not None and not new.items() <= manifest.exports.items():
             others = [item for item in manifest.exports.items() if item[0] not in new]

@@ -20,7 +20,6 @@ from coframe.io.transaction import (
     Manifest,
     check_no_input,
     exported,
-    exported_together,
     origin,
 )
 from coframe.result.registration import Registration
@@ -74,18 +73,18 @@ def export(
     if form == "aligned":
         return _aligned(result, Path(folder), path, inputs, overwrite)
     if form == "matrix":
-        with exported_together(folder, path, inputs=result.files, overwrite=overwrite) as new:
+        with exported(folder, path, inputs=result.files, overwrite=overwrite) as new:
             pose_files.export(new, form, result.names, result.poses)
         return [path]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with exported(folder, path, inputs=result.files, overwrite=overwrite) as temporary:
+    beside, names = path.parent, [path.name]
+    with exported(folder, beside, names, inputs=result.files, overwrite=overwrite) as new:
         if form in POSES:
             files = [os.path.relpath(file, path.parent) for file in result.files] or None
-            pose_files.export(temporary, form, result.names, result.poses, files=files)
+            pose_files.export(new / path.name, form, result.names, result.poses, files=files)
         elif form == "e57":
-            e57.write_scans(temporary, scans_of(result, clean=clean))
+            e57.write_scans(new / path.name, scans_of(result, clean=clean))
         else:
-            cloud_files.write(temporary, merged(scans_of(result, clean=clean)))
+            cloud_files.write(new / path.name, merged(scans_of(result, clean=clean)))
     return [path]
 
 
@@ -153,7 +152,7 @@ def _aligned(
     _check_sources(result, home, sources, inputs)
     for name in names:
         check_no_input(folder / name, sources)
-    with exported_together(home, folder, inputs=sources, overwrite=overwrite) as new:
+    with exported(home, folder, inputs=sources, overwrite=overwrite) as new:
         for source, name in zip(sources, names, strict=True):
             scans = [j for j, file in enumerate(result.files) if file == source]
             cloud_files.move(source, new / name, [result.poses[j] for j in scans])
