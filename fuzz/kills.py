@@ -13,11 +13,11 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fuzz import counts, workspace
-from fuzz.workspace import CASES, Case, Reference
+from fuzz.workspace import CASES, Case, Command, Outcome, Reference
 
 FILE = counts.ROOT / "fuzz" / "kills.json"
 # Commands in turn, each with its cases in turn.
@@ -171,12 +171,17 @@ def run_command(name: str, kills: Kills, trials: int, deadline: float, seed: int
 
 def prepare(case: Case, folder: Path, kills: Kills) -> tuple[Reference, Path, int]:
     """What `kill_once` needs: an undisturbed run, its folder, and how many changes are seen."""
-    reference = workspace.make_reference(case, folder, workspace.Process())
+    steps = 0
+
+    def run(root: Path, command: Command) -> Outcome:
+        nonlocal steps
+        began = time.monotonic()
+        process = workspace.start(root, command)
+        steps = count_changes(root, process)  # of the last run in the end, which is the command's
+        return replace(workspace.finish(process), seconds=time.monotonic() - began)
+
+    reference = workspace.make_reference(case, folder, run)
     kills.defects += [f"{case.name}, undisturbed: {defect}" for defect in reference.defects]
-    root = workspace.copied(folder / "prepared", folder / "trial")
-    process = workspace.start(root, case.command)
-    steps = count_changes(root, process)
-    workspace.finish(process)
     return reference, folder, steps
 
 
