@@ -100,7 +100,7 @@ def _exports(*command: str) -> tuple[Command, ...]:
 
 
 PLY = ("export", "out", "--to", "ply", "-q")
-ALIGNED = ("export", "out", "--to", "aligned", "-o", "moved", "-q")
+ALIGNED = ("export", "out", "--to", "aligned", "-o", "moved", "--inputs", ".", "-q")
 MATRIX = ("export", "out", "--to", "matrix", "-q")
 CASES = {
     case.name: case

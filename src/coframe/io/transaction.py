@@ -368,7 +368,14 @@ def _commit(folder: Path, new: Path, names: Sequence[str], manifest: Manifest) -
     sync(new)
     os.rename(new, folder / COMMIT)  # From here on, the new result is the result.
     sync(folder)
-    _finish(folder)
+    try:
+        _finish(folder)
+    except OSError as error:
+        message = (
+            f"the new files are complete, but not all are in place ({error.strerror}); the next"
+            " coframe command on the folder moves the rest"
+        )
+        raise OSError(error.errno, message, str(folder)) from error
 
 
 def _finish(folder: Path) -> None:
