@@ -5,11 +5,21 @@ install; and it answers signals at any moment.
 In processes of their own.
 """
 
+import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import coframe
+from coframe.data import simulate
+from coframe.io import ply
 
 pytest.importorskip("pwd", reason="needs forks, users and signals as POSIX has them")
 
@@ -90,7 +100,7 @@ other.join()
     assert (here, before) == (there, after)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_pools_of_processes_register_to_the_same_bits(method: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -125,3 +135,129 @@ print(digest(), *found)
 """)
     assert len(found) == 5
     assert len(set(found)) == 1
+
+
+# A folder without HOME, cache or permission to write
+
+# A user that may read everything, since the interpreter may be in root's own folder, and may write
+# nothing.
+STRANGER = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+]
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+]
+
+
+@pytest.fixture
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """coframe in a folder that its user may only read, beside a temporary folder for all."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copytree(
+            Path(coframe.__file__).parent,
+            folder / "site" / "coframe",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        (folder / "tmp").mkdir()
+        (folder / "tmp").chmod(0o1777)
+        folders = [path for path in (folder / "site").rglob("*") if path.is_dir()]
+        for each in folders:
+            each.chmod(0o555)
+        yield folder
+        for each in folders:
+            each.chmod(0o755)
+
+
+def as_stranger(
+    folder: Path, *command: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command as a user without HOME or any other folder to keep things in."""
+    user = STRANGER if os.getuid() == 0 else []
+    if user and shutil.which("setpriv") is None:
+        pytest.skip("root needs setpriv to become somebody else")
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder / "site")}
+    nowhere = {"XDG_CACHE_HOME": "/proc/nowhere"} if not user else {}  # HOME is in the user list
+    return subprocess.run(
+        [*user, sys.executable, *command],
+        env={**kept, **nowhere, "TMPDIR": str(folder / "tmp"), **environment},
+        cwd=folder / "tmp",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+KERNELS = "import coframe.em.kernels, coframe.em.joint_sparse_kernels, coframe.io.table_kernels"
+USER = 65534 if os.getuid() == 0 else os.getuid()
+
+
+def test_without_a_writable_cache_kernels_are_kept_in_a_temporary_folder(installed: Path) -> None:
+    cache = installed / "tmp" / f"coframe-{USER}"
+    first = as_stranger(installed, "-c", KERNELS)
+    assert (first.returncode, first.stdout) == (0, "")
+    assert first.stderr.count("\n") == 1
+    assert f"{cache}" in first.stderr
+    assert "NUMBA_CACHE_DIR" in first.stderr
+    assert (cache.stat().st_uid, cache.stat().st_mode & 0o777) == (USER, 0o700)
+    again = as_stranger(installed, "-c", KERNELS)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")  # once is enough
+
+
+@pytest.mark.parametrize("planted", ["open", "link", "file", "stranger", "nowhere"])
+def test_a_folder_that_others_could_write_to_is_not_trusted(installed: Path, planted: str) -> None:
+    """Compiled code is run: a folder with a known name may have been made by somebody else."""
+    cache = installed / "tmp" / f"coframe-{USER}"
+    if planted == "open":
+        cache.mkdir()
+        os.chown(cache, USER, -1)
+        cache.chmod(0o777)
+    elif planted == "link":
+        elsewhere = installed / "elsewhere"
+        elsewhere.mkdir(mode=0o700)
+        os.chown(elsewhere, USER, -1)
+        cache.symlink_to(elsewhere)
+    elif planted == "file":
+        cache.touch()
+    elif planted == "stranger":
+        if os.getuid() != 0:
+            pytest.skip("only root can make a folder of another user")
+        cache.mkdir(mode=0o755)
+    nowhere = "import tempfile; tempfile.tempdir = '/proc'\n" if planted == "nowhere" else ""
+    done = as_stranger(installed, "-c", nowhere + KERNELS)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("coframe: compiled code is not kept")
+    assert not cache.is_dir() or list(cache.iterdir()) == []
+
+
+def test_a_cache_folder_of_the_users_choice_is_used(installed: Path) -> None:
+    chosen = installed / "tmp" / "chosen"
+    done = as_stranger(installed, "-c", KERNELS, NUMBA_CACHE_DIR=str(chosen))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert chosen.is_dir()
+    assert not (installed / "tmp" / f"coframe-{USER}").exists()
+
+
+@pytest.mark.slow
+def test_a_registration_without_home_from_a_read_only_install(installed: Path) -> None:
+    for j, cloud in enumerate(simulate.scene(2, 200, rng=np.random.default_rng(1)).clouds):
+        ply.write(installed / f"scan{j}.ply", cloud)
+    files = [str(installed / f"scan{j}.ply") for j in range(2)]
+    done = as_stranger(installed, "-m", "coframe", "register", *files, "-o", "out", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    assert len(json.loads(done.stdout)["clouds"]) == 2
+    assert done.stderr.count("\n") == 1
+    assert "compiled code" in done.stderr
+    assert list((installed / "tmp" / f"coframe-{USER}").rglob("*.nbc"))

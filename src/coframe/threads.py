@@ -19,7 +19,7 @@ def available_cores() -> int:
 
 
 class _BlasLimit:
-    """BLAS limits are the whole process's: the first user sets them, and the last one lifts them."""
+    """BLAS on one thread, for the whole process: the first user sets it, the last one lifts it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
