@@ -149,13 +149,6 @@ STRANGER = [
     "--inh-caps=+dac_read_search",
     "--ambient-caps=+dac_read_search",
 ]
-    "setpriv",
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-    "--inh-caps=+dac_read_search",
-    "--ambient-caps=+dac_read_search",
-]
 
 
 @pytest.fixture
