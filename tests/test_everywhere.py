@@ -8,9 +8,11 @@ In processes of their own.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -254,3 +256,116 @@ def test_a_registration_without_home_from_a_read_only_install(installed: Path) -
     assert done.stderr.count("\n") == 1
     assert "compiled code" in done.stderr
     assert list((installed / "tmp" / f"coframe-{USER}").rglob("*.nbc"))
+
+
+# Signals
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scans whose registration takes several seconds."""
+    folder = tmp_path_factory.mktemp("scans")
+    scene = simulate.scene(4, 3000, degrees=50.0, rng=np.random.default_rng(1))
+    for j, cloud in enumerate(scene.clouds):
+        ply.write(folder / f"scan{j}.ply", cloud)
+    return folder
+
+
+SCRIPT = "import sys\nfrom coframe.cli import main\nsys.exit(main())\n"
+# [s] In which a signal is answered: a second, and more on a busy machine.
+ANSWERED = 5.0
+
+
+def start_cli(folder: Path, *arguments: str, script: str = SCRIPT) -> "subprocess.Popen[str]":
+    """`coframe`, as its console script starts it, with SIGINT not ignored."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def answer(process: "subprocess.Popen[str]", number: int) -> tuple[int, str, str]:
+    """The exit code and the words with which a process ends after a signal."""
+    process.send_signal(number)
+    try:
+        out, errors = process.communicate(timeout=ANSWERED)
+    finally:
+        process.kill()
+    return process.returncode, out, errors
+
+
+def interrupt_after(folder: Path, delay: float, number: int, *arguments: str) -> tuple[int, str]:
+    process = start_cli(folder, *arguments)
+    time.sleep(delay)
+    code, _, errors = answer(process, number)
+    return code, errors
+
+
+def assert_answered(code: int, errors: str, number: int) -> None:
+    if code in (1, -number) and ", in main" not in errors:
+        return  # The interpreter had not come to coframe's own code yet.
+    assert code == 128 + number, errors
+    assert errors.count("\n") == 1, errors
+    assert errors.startswith("coframe: interrupted"), errors
+
+
+@pytest.mark.parametrize(
+    "delays",
+    [np.arange(0, 0.6, 0.1), pytest.param(np.arange(0, 2.0, 0.05), marks=pytest.mark.slow)],
+    ids=["few", "many"],
+)
+def test_ctrl_c_in_the_first_seconds_is_one_line(scans: Path, delays: np.ndarray) -> None:
+    for delay in delays:
+        command = ["register", "scan*.ply", "-o", "first", "--quiet"]
+        code, errors = interrupt_after(scans, delay, signal.SIGINT, *command)
+        assert_answered(code, errors, signal.SIGINT)
+
+
+@pytest.mark.parametrize("method", [[], ["--method", "paper"]])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_one_line_before_and_without_a_checkpoint(
+    scans: Path, method: list[str], number: int
+) -> None:
+    for delay in (0.2, 0.7, 1.5):
+        command = ["register", "scan*.ply", "-o", "without", "--quiet", *method]
+        code, errors = interrupt_after(scans, delay, number, *command)
+        assert_answered(code, errors, number)
+
+
+# A command whose threads do not look at anything for a minute.
+DEAF = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+import coframe
+def register(*arguments, checkpoint, **options):
+    checkpoint.begin({}, [], "")
+    checkpoint.keep("done", {"value": __import__("numpy").arange(3)})
+    with ThreadPoolExecutor(1) as pool:
+        print("deaf", flush=True)
+        pool.submit(time.sleep, 60).result()
+coframe.register = register
+from coframe.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_answered_while_threads_are_busy(scans: Path, number: int) -> None:
+    """What is done is in the checkpoint even then."""
+    output = f"deaf{number}"
+    process = start_cli(scans, "register", "scan*.ply", "-o", output, "--json", script=DEAF)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "deaf\n"
+    began = time.monotonic()
+    code, out, errors = answer(process, number)
+    assert time.monotonic() - began < ANSWERED
+    assert code == 128 + number
+    assert errors.count("\n") == 1
+    assert errors.startswith("coframe: interrupted; go on with: coframe register ")
+    assert json.loads(out) == {"error": "interrupted", "exit_code": code}
+    with coframe.Checkpoint(scans / output / "checkpoint.db", resume=True) as checkpoint:
+        assert checkpoint.kept("done")["value"].tolist() == [0, 1, 2]
