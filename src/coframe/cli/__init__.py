@@ -22,4 +22,8 @@ def main() -> None:
         os._exit(130)
     from coframe.cli.commands import app
 
-    app(prog_name="coframe")
+    try:
+        app(prog_name="coframe")
+    except SystemExit as end:
+        signals.leave(end.code if isinstance(end.code, int) else 1)
+        raise

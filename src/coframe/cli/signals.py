@@ -33,6 +33,8 @@ class _Ending:
         self.lock = threading.RLock()
         self.said = False
         self.watched = False
+        # Whether the process ends without waiting for threads, such as those of a lost cluster.
+        self.at_once = False
         # Does what must be done before the process ends, and returns the last line.
         self.finish: Callable[[], str] = lambda: INTERRUPTED
         self.say_json: Callable[[int], object] = lambda code: None
@@ -77,6 +79,14 @@ def say_once(text: str) -> None:
         if not ending.said:
             ending.said = True
             print(f"coframe: {text}", file=sys.stderr, flush=True)
+
+
+def leave(code: int) -> None:
+    """End the process with this code, at once where its threads are not to be waited for."""
+    if ending.at_once:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _end_at_once(number: int, frame: "FrameType | None") -> None:
