@@ -571,6 +571,7 @@ def test_a_worker_that_comes_in_time_goes_on(
     same_result(result, alone)
 
 
+@pytest.mark.slow
 def test_another_kind_of_server_is_named(files: list[Path], tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever).start()
@@ -584,6 +585,7 @@ def test_another_kind_of_server_is_named(files: list[Path], tmp_path: Path) -> N
     assert f"scheduler: expected the address of a Dask scheduler, found {address}" in errors
 
 
+@pytest.mark.slow
 def test_encryption_where_there_is_none_is_named(
     lonely: Processes, files: list[Path], tmp_path: Path
 ) -> None:

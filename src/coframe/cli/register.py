@@ -2,8 +2,9 @@
 """`coframe register`."""
 
 import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -215,8 +216,10 @@ def _workers(scheduler: str | None) -> "Iterator[Client | None]":
     distributed = optional("distributed", "cluster", "scheduler")
     _silence_dask()
     try:
-        client = distributed.Client(
-            scheduler, direct_to_workers=True, set_as_default=False, timeout=SECONDS
+        client = _connect(
+            lambda: distributed.Client(
+                scheduler, direct_to_workers=True, set_as_default=False, timeout=SECONDS
+            )
         )
     except Exception as error:  # An HTTP server's answer, say, is read as a length: MemoryError.
         signals.ending.at_once = True
@@ -230,6 +233,25 @@ def _workers(scheduler: str | None) -> "Iterator[Client | None]":
         signals.ending.at_once = True
         raise
     client.close()
+
+
+def _connect(make_client: "Callable[[], Client]") -> "Client":
+    """A client, or TimeoutError: a server of another kind may keep Dask waiting for ever."""
+    from concurrent.futures import Future, wait
+
+    found: Future[Client] = Future()
+
+    def connect() -> None:
+        try:
+            found.set_result(make_client())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=connect, name="coframe-connect", daemon=True).start()
+    wait([found], SECONDS + 1)
+    if not found.done():
+        raise TimeoutError(f"no answer of that kind within {SECONDS:g} s")
+    return found.result()
 
 
 def _silence_dask() -> None:
