@@ -469,7 +469,7 @@ def lonely(tmp_path: Path) -> Iterator[Processes]:
 def start_run(
     cluster: Processes, files: list[Path], output: Path, *arguments: str
 ) -> "subprocess.Popen[str]":
-    """`coframe register` on the cluster, which gives workers two seconds to come back."""
+    """`coframe register` on the cluster, which gives workers three seconds to come back."""
     with cluster.client(1) as client:
         address = client.scheduler.address
     return start_cli("register", *map(str, files[:3]), "-o", str(output), *arguments, at=address)
@@ -481,7 +481,7 @@ def start_cli(*arguments: str, at: str, **environment: str) -> "subprocess.Popen
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "DASK_COFRAME__WITHOUT_WORKERS": "2s", **environment},
+        env={**os.environ, "DASK_COFRAME__WITHOUT_WORKERS": "3s", **environment},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
@@ -490,7 +490,8 @@ def wait_for_checkpoint(process: "subprocess.Popen[str]", output: Path) -> None:
     while process.poll() is None and not (output / "checkpoint.db").exists():
         time.sleep(0.02)
     time.sleep(0.3)
-    assert process.poll() is None
+    if process.poll() is not None:
+        pytest.fail(f"the run ended before anything was lost: {process.communicate()}")
 
 
 def ended(process: "subprocess.Popen[str]", seconds: float = 20.0) -> tuple[int, str]:

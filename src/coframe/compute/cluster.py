@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -335,7 +335,7 @@ def collect_as_completed(client: Client, tasks: Sequence[Future]) -> Iterator[tu
 
 
 class Watch:
-    """Whether a cluster has workers: a run that waits for results would else wait without end."""
+    """Whether a cluster has workers: without any, results would be awaited without end."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -344,16 +344,16 @@ class Watch:
 
     def look(self) -> None:
         """Raise InputError when no worker has been seen for too long."""
-        try:
-            found = self.client.status == "running" and self.client.sync(
-                self.client.scheduler.ncores, callback_timeout=LOOK
-            )
-        except (OSError, RuntimeError):  # Too busy to answer, or lost.
-            found = {}
+        found: dict[str, int] | None = None
+        with suppress(OSError, RuntimeError):  # A lost scheduler does not answer.
+            if self.client.status == "running":
+                found = self.client.sync(
+                    self.client.scheduler.ncores, callback_timeout=self.seconds
+                )
         if found:
             self.seen = time.monotonic()
         elif time.monotonic() - self.seen > self.seconds:
-            if self.client.status != "running":
+            if found is None:
                 raise _lost_scheduler(self.client)
             raise InputError(
                 f"cluster: expected workers at {_address(self.client)}, found none for"
