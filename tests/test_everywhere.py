@@ -430,3 +430,20 @@ def in_child():
 print(first, forked(in_child), motions(), matcher._process.pid == process)
 """)
     assert found == [found[0], found[0], "True", found[0], "True"]
+
+
+def test_ctrl_c_in_python_ends_every_phase_at_its_next_iteration() -> None:
+    """Phases run in threads, which the exception of the main thread does not reach."""
+    (after,) = run_script("""
+seen = []
+def on_iteration(step):
+    seen.append(step)
+    if len(seen) == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+try:
+    coframe.register(scene.clouds, scene.poses, options=options, on_iteration=on_iteration)
+except KeyboardInterrupt:
+    print(len(seen) - 5)
+""")
+    assert int(after) <= 5

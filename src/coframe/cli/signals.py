@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CODES: "dict[int, int]" = {signal.SIGINT: 130, signal.SIGTERM: 143}
 # [limit] Seconds that a command has to end after a signal.
-GRACE = 0.5
+GRACE = 0.3
 INTERRUPTED = "interrupted"
 
 
