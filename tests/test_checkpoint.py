@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: MIT
 """A run that is interrupted goes on to the same bits, whatever interrupted it and when."""
 
+import io
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+import zipfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +20,8 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.align.recipe import ALIGN
-from coframe.compute.checkpoint import digest
+from coframe.compute import database
+from coframe.compute.checkpoint import _sealed, digest
 from coframe.data import simulate
 from coframe.io import ply
 
@@ -325,3 +330,189 @@ def test_a_signal_costs_nothing(folder: Path, number: signal.Signals, code: int)
     assert (folder / output / "checkpoint.db").stat().st_size > 50_000
     assert ended(command(folder, output, "--resume")) == (0, "")
     assert_whole(folder, output)
+
+
+# Checkpoints of strangers
+
+RECORD = "CREATE TABLE record (key TEXT PRIMARY KEY, value BLOB)"
+ENDLESS = (
+    "WITH RECURSIVE count(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count)"
+    " SELECT 'run' AS key, n AS value FROM count WHERE n < 0"
+)
+STRANGE = {
+    "a view": [f"CREATE VIEW record AS {ENDLESS}"],
+    "a view beside": [RECORD, f"CREATE VIEW other AS {ENDLESS}"],
+    "a trigger": [
+        RECORD,
+        "CREATE TRIGGER first AFTER INSERT ON record BEGIN DELETE FROM record; END",
+    ],
+    "a generated column": [
+        "CREATE TABLE record (key TEXT PRIMARY KEY, value BLOB AS (zeroblob(1000000000)))"
+    ],
+    "a virtual table": ["CREATE VIRTUAL TABLE record USING fts5(key, value)"],
+    "another table": [RECORD, "CREATE TABLE photographs (content BLOB)"],
+    "no table": ["CREATE TABLE photographs (content BLOB)"],
+    "a default": ["CREATE TABLE record (key TEXT PRIMARY KEY, value BLOB DEFAULT 1)"],
+}
+
+
+def make_strange(path: Path, statements: list[str]) -> bytes:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as file, file:
+        for statement in statements:
+            file.execute(statement)
+    return path.read_bytes()
+
+
+def test_an_endless_query_in_a_received_checkpoint_is_refused_at_once(folder: Path) -> None:
+    path = folder / "received" / "checkpoint.db"
+    content = make_strange(path, STRANGE["a view"])
+    process = command(folder, "received", "--resume")
+    try:
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    assert errors.count("\n") == 1
+    assert "checkpoint.db: expected a checkpoint of coframe" in errors
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("strange", [name for name in STRANGE if name != "a view"])
+def test_a_database_of_another_kind_is_refused_and_kept(
+    scene: simulate.SimulatedScene, tmp_path: Path, strange: str, resume: bool
+) -> None:
+    path = tmp_path / "run.db"
+    content = make_strange(path, STRANGE[strange])
+    with (
+        pytest.raises(coframe.InputError, match=r"run\.db: expected a checkpoint.*move it away"),
+        coframe.Checkpoint(path, resume=resume) as checkpoint,
+    ):
+        checkpoint.begin({}, [], "")
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path, resume: bool) -> None:
+    path = tmp_path / "run.db"
+    path.write_text("my thesis, the only copy")
+    with (
+        pytest.raises(coframe.InputError, match=r"run\.db: expected a checkpoint.*move it away"),
+        coframe.Checkpoint(path, resume=resume) as checkpoint,
+    ):
+        checkpoint.begin({}, [], "")
+    assert path.read_text() == "my thesis, the only copy"
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("kind", ["FIFO", "device", "link", "folder"])
+def test_a_checkpoint_is_a_regular_file(tmp_path: Path, kind: str, resume: bool) -> None:
+    path, other = tmp_path / "run.db", tmp_path / "other.db"
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        make_strange(other, [RECORD])
+        path.symlink_to(other)
+    with (
+        pytest.raises(coframe.InputError, match=r"run\.db: expected a checkpoint.*move it away"),
+        coframe.Checkpoint(path, resume=resume) as checkpoint,
+    ):
+        checkpoint.begin({}, [], "")
+    assert os.path.lexists(path)
+
+
+def test_a_journal_that_names_other_files_to_be_deleted_is_refused(left: Path) -> None:
+    """SQLite deletes the file that the end of a journal names, once the journal is rolled back."""
+    victim = left.parent / "victim.txt"
+    victim.write_text("the only copy")
+    with closing(sqlite3.connect(left)) as file:
+        file.execute("PRAGMA cache_size = 1")
+        file.execute("PRAGMA cache_spill = 1")
+        file.execute("BEGIN IMMEDIATE")
+        file.executemany(
+            "INSERT INTO record VALUES (?, ?)", [(f"x{n}", bytes(8000)) for n in range(300)]
+        )
+        journal = left.with_name(f"{left.name}-journal").read_bytes()
+        content = left.read_bytes()
+        file.rollback()
+    name = str(victim).encode()
+    total = sum(name)
+    end = name + len(name).to_bytes(4) + (total & 0xFFFFFFFF).to_bytes(4)
+    magic = bytes.fromhex("d9d505f920a163d7")
+    assert journal[:8] == magic
+    page = (0x40000000 // 4096 + 1).to_bytes(4)
+    left.write_bytes(content)
+    left.with_name(f"{left.name}-journal").write_bytes(journal + page + end + magic)
+    with (
+        pytest.raises(coframe.InputError, match=r"run\.db-journal: expected"),
+        coframe.Checkpoint(left, resume=True) as checkpoint,
+    ):
+        checkpoint.begin({}, [], "")
+    assert victim.exists()
+
+
+def test_a_stop_ends_any_query() -> None:
+    """In a database whose schema nobody has checked."""
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as file:
+        file.execute(f"CREATE VIEW record AS {ENDLESS}")
+        stopped = threading.Event()
+        threading.Timer(0.2, stopped.set).start()
+        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            database.find(file, "run", most=1000, is_stopped=stopped.is_set)
+
+
+def test_a_record_is_no_larger_than_its_file(left: Path) -> None:
+    with closing(sqlite3.connect(left)) as file:
+        assert database.find(file, "run", most=100_000, is_stopped=lambda: False) is not None
+        with pytest.raises(sqlite3.DataError, match="too big"):
+            database.find(file, "run", most=100, is_stopped=lambda: False)
+
+
+def test_a_record_unpacks_to_no_more_than_it_should(left: Path) -> None:
+    """A kilobyte that promises eight terabytes, under a correct checksum."""
+    packed = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    with zipfile.ZipFile(packed, "w") as archive, archive.open("value.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, header)
+    with closing(sqlite3.connect(left)) as file, file:
+        file.execute(
+            "INSERT OR REPLACE INTO record VALUES ('x', ?)",
+            (_sealed("x", packed.getvalue()),),
+        )
+    with (
+        pytest.raises(coframe.InputError, match="found a damaged one"),
+        coframe.Checkpoint(left, resume=True) as checkpoint,
+    ):
+        checkpoint.kept("x")
+
+
+def test_a_checkpoint_that_a_power_cut_left_half_written_is_rolled_back(left: Path) -> None:
+    """The journal of a write that did not end is undone, and the run goes on."""
+    with closing(sqlite3.connect(left)) as file:
+        file.execute("PRAGMA cache_size = 1")
+        file.execute("BEGIN IMMEDIATE")
+        file.executemany(
+            "INSERT INTO record VALUES (?, ?)", [(f"x{n}", bytes(8000)) for n in range(300)]
+        )
+        journal, content = left.with_name(f"{left.name}-journal").read_bytes(), left.read_bytes()
+        file.rollback()
+    for resume in (True, False):
+        left.write_bytes(content)
+        left.with_name(f"{left.name}-journal").write_bytes(journal)
+        with pytest.raises(Cut), coframe.Checkpoint(left, resume=resume) as checkpoint:
+            assert (checkpoint.kept("run") is not None) == resume
+            assert checkpoint.kept("x0") is None
+            raise Cut
+
+
+def test_an_empty_file_is_what_a_run_killed_at_once_leaves(tmp_path: Path) -> None:
+    for resume in (True, False):
+        (tmp_path / "run.db").touch()
+        with coframe.Checkpoint(tmp_path / "run.db", resume=resume) as checkpoint:
+            checkpoint.begin({}, [], "")

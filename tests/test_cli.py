@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import coframe
 from coframe import geometry
-from coframe.cli import app
+from coframe.cli.commands import app
 from coframe.data import simulate
 from coframe.evaluate import metrics
 from coframe.io import ply, trajectory

@@ -200,7 +200,7 @@ def test_sigterm_while_writing_leaves_nothing_and_is_143(tmp_path: Path) -> None
     assert process.stdout is not None
     assert process.stdout.readline() == b"writing\n"
     process.terminate()
-    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.communicate(timeout=60) == (b"", b"coframe: interrupted\n")
     assert (process.returncode, list(tmp_path.iterdir())) == (143, [])
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import coframe
 from coframe import geometry
-from coframe.cli import app
+from coframe.cli.commands import app
 from coframe.data import simulate
 from coframe.io import ply
 from coframe.io import poses as pose_files

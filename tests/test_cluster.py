@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -457,3 +458,157 @@ def test_only_components_with_mass_travel(scene: simulate.SimulatedScene, full: 
     assert 0 < seen < moments.mass.size
     packed = Packed.of(moments, log_likelihood)
     assert packed.nbytes == seen * (4 + 8 * (10 if full else 5)) + 5 * 16
+
+
+# Lost workers, lost schedulers, other servers
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Iterator[Processes]:
+    """A cluster with one worker."""
+    processes = Processes(tmp_path)
+    processes.add_workers(1)
+    yield processes
+    processes.end()
+
+
+def start_run(
+    cluster: Processes, files: list[Path], output: Path, *arguments: str
+) -> "subprocess.Popen[str]":
+    """`coframe register` on the cluster, which gives workers three seconds to come back."""
+    with cluster.client(1) as client:
+        address = client.scheduler.address
+    return start_cli("register", *map(str, files[:3]), "-o", str(output), *arguments, at=address)
+
+
+def start_cli(*arguments: str, at: str, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "coframe", *arguments, "--scheduler", at, "--no-report", "--quiet"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DASK_COFRAME__WITHOUT_WORKERS": "3s", **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def wait_for_checkpoint(process: "subprocess.Popen[str]", output: Path) -> None:
+    while process.poll() is None and not (output / "checkpoint.db").exists():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    if process.poll() is not None:
+        pytest.fail(f"the run ended before anything was lost: {process.communicate()}")
+
+
+def ended(process: "subprocess.Popen[str]", seconds: float = 20.0) -> tuple[int, str]:
+    try:
+        out, errors = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert out == ""
+    assert errors.count("\n") == 1, errors
+    return process.returncode, errors
+
+
+def test_a_run_without_workers_ends_in_one_sentence_and_is_resumed(
+    lonely: Processes, files: list[Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    process = start_run(lonely, files, output)
+    wait_for_checkpoint(process, output)
+    lonely.processes[1].kill()
+    code, errors = ended(process)
+    assert code == 2
+    assert "cluster: expected workers" in errors
+    assert "--resume" in errors
+    assert (output / "checkpoint.db").exists()
+    lonely.add_workers(1)
+    resumed = start_run(lonely, files, output, "--resume")
+    _, errors = resumed.communicate(timeout=200)
+    assert (resumed.returncode in (0, 1), errors) == (True, "")
+    assert (output / "poses.json").exists()
+
+
+def test_a_lost_scheduler_ends_a_run_in_one_sentence(
+    lonely: Processes, files: list[Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    process = start_run(lonely, files, output)
+    wait_for_checkpoint(process, output)
+    lonely.processes[0].kill()
+    code, errors = ended(process)
+    assert code == 2
+    assert "cluster: expected the scheduler" in errors
+    assert "--resume" in errors
+    assert (output / "checkpoint.db").exists()
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_workers(
+    lonely: Processes, files: list[Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    process = start_run(lonely, files, output)
+    wait_for_checkpoint(process, output)
+    lonely.processes[1].kill()
+    lonely.processes[1].wait()
+    process.send_signal(signal.SIGINT)
+    code, errors = ended(process, 5.0)
+    assert code == 130
+    assert errors.startswith("coframe: interrupted; go on with: ")
+
+
+def test_a_worker_that_comes_in_time_goes_on(
+    lonely: Processes, files: list[Path], scene: simulate.SimulatedScene
+) -> None:
+    alone = registered(files[:3], scene.poses[:3])
+    killed = False
+
+    def kill_the_only_one(step: coframe.Iteration) -> None:
+        nonlocal killed
+        if len(step.poses) and step.number == 3 and not killed:
+            killed = True
+            lonely.processes[1].kill()
+            threading.Timer(0.5, lonely.add_workers, [1]).start()
+
+    with lonely.client(1) as client:
+        result = registered(
+            files[:3], scene.poses[:3], cluster=client, on_iteration=kill_the_only_one
+        )
+    assert killed
+    same_result(result, alone)
+
+
+@pytest.mark.slow
+def test_another_kind_of_server_is_named(files: list[Path], tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            address = f"tcp://127.0.0.1:{server.server_port}"
+            command = "register", *map(str, files[:2]), "-o", str(tmp_path / "out")
+            code, errors = ended(start_cli(*command, at=address))
+        finally:
+            server.shutdown()
+    assert code == 2
+    assert f"scheduler: expected the address of a Dask scheduler, found {address}" in errors
+
+
+@pytest.mark.slow
+def test_encryption_where_there_is_none_is_named(
+    lonely: Processes, files: list[Path], tmp_path: Path
+) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    key = str(tmp_path / "own.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(key)
+    with lonely.client(1) as client:
+        address = client.scheduler.address.replace("tcp://", "tls://")
+    own = {
+        "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": str(tmp_path / "ca.pem"),
+        "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT": key,
+        "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": key,
+    }
+    command = "register", *map(str, files[:2]), "-o", str(tmp_path / "out")
+    code, errors = ended(start_cli(*command, at=address, **own), 60.0)
+    assert code == 2
+    assert f"scheduler: expected the address of a Dask scheduler, found {address}" in errors

@@ -18,7 +18,7 @@ import typer.main
 
 import coframe
 from coframe import geometry
-from coframe.cli import app
+from coframe.cli.commands import app
 from coframe.data import simulate
 from coframe.io import clouds as cloud_files
 from coframe.io import e57, ply

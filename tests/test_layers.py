@@ -9,7 +9,7 @@ import pytest
 import coframe
 
 ROWS = [
-    "types errors threads",
+    "types errors threads compiled",
     "geometry",
     "em io",
     "data compute",

@@ -7,10 +7,10 @@ units are yours.
 Names are imported when they are first used, so that `import coframe` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # As `typing` has it, which takes longer to import than all the rest.
 if TYPE_CHECKING:
+    from typing import Any
+
     from coframe import baselines, evaluate, paper, report
     from coframe.align.verdict import Verdict
     from coframe.api.extend import extend, forget
@@ -105,13 +105,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name == "__version__":
         from importlib.metadata import version
 
         return version("coframe")
     if name not in _HOMES:
         raise AttributeError(f"module 'coframe' has no attribute {name!r}")
+    from importlib import import_module
+
     home = ".".join(part for part in ("coframe", _HOMES[name]) if part)
     if name in _MODULES:
         found = import_module(f"{home}.{name}")

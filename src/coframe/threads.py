@@ -3,10 +3,12 @@
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
@@ -16,28 +18,35 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Quiet:
-    """Limits are the whole process's: the first that comes sets them, and the last that goes lifts
-    them.
-    """
+class _BlasLimit:
+    """BLAS on one thread, for the whole process: the first user sets it, the last one lifts it."""
 
     def __init__(self) -> None:
-        self.lock, self.users = threading.Lock(), 0
+        self.lock = threading.Lock()
+        self.users: Counter[int] = Counter()  # by thread
+        self.limit: Any = None
 
     def enter(self) -> None:
         with self.lock:
-            if not self.users:
+            self.users[threading.get_ident()] += 1
+            if self.limit is None:
                 self.limit = _controller().limit(limits=1, user_api="blas")
-            self.users += 1
 
     def leave(self) -> None:
         with self.lock:
-            self.users -= 1
+            self.users -= Counter([threading.get_ident()])
             if not self.users:
                 self.limit.restore_original_limits()
+                self.limit = None
+
+    def after_fork(self) -> None:
+        """Forget the other threads: they have not survived. Limits are lifted by the next user."""
+        own = threading.get_ident()
+        self.lock = threading.Lock()
+        self.users &= Counter({own: self.users[own]})
 
 
-_quiet = _Quiet()
+_blas_limit = _BlasLimit()
 
 
 @contextmanager
@@ -45,11 +54,11 @@ def quiet_blas() -> Iterator[None]:
     """BLAS on one thread: its matrices are small here, and its idle threads spin on the cores that
     the kernels need.
     """
-    _quiet.enter()
+    _blas_limit.enter()
     try:
         yield
     finally:
-        _quiet.leave()
+        _blas_limit.leave()
 
 
 @cache
@@ -59,4 +68,11 @@ def _controller() -> ThreadpoolController:
 
 @cache
 def pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept for the next E-step."""
     return ThreadPoolExecutor(threads, thread_name_prefix="coframe")
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has only the thread that forked: tasks for a pool of the parent would never begin.
+    os.register_at_fork(after_in_child=pool.cache_clear)
+    os.register_at_fork(after_in_child=_blas_limit.after_fork)

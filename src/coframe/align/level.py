@@ -8,6 +8,7 @@ fixed poses, poses and mixture move together. Which levels follow each other is 
 Everything is in internal coordinates (see `Normalisation`); every length comes from the data.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -81,9 +82,21 @@ class Run:
         """
         threads = available_cores() if self.threads is None else self.threads
         each = max(1, threads // len(tasks))
-        runs = [replace(self, rng=rng, threads=each) for rng in self.rng.spawn(len(tasks))]
+        stopped = threading.Event()
+
+        def on_iteration(step: Iteration) -> bool | None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            return self.on_iteration(step)
+
+        own = replace(self, threads=each, on_iteration=on_iteration)
+        runs = [replace(own, rng=rng) for rng in self.rng.spawn(len(tasks))]
         with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-            return list(pool.map(lambda task, run: task(run), tasks, runs))
+            try:
+                return list(pool.map(lambda task, run: task(run), tasks, runs))
+            except BaseException:
+                stopped.set()  # Ctrl-C reaches this thread only.
+                raise
 
     def fit(
         self,

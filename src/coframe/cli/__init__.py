@@ -4,38 +4,26 @@
 It parses, shows and writes; the work is done by the library, imported where needed.
 """
 
-from coframe.cli import (
-    compare,
-    datasets,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    extend,
-    register,
-    report,
-    track,
-)
-from coframe.cli.app import app, guarded
-
-for command in (  # in the order of the help
-    register.register,
-    report.report,
-    export.export,
-    extend.extend,
-    evaluate.evaluate,
-    compare.compare,
-    track.track,
-    demo.demo,
-    doctor.doctor,
-    datasets.datasets,
-):
-    app.command()(guarded(command))
-
 
 def main() -> None:
     """The `coframe` command.
 
-    Exit codes: 0 done, 1 a cloud failed, 2 bad input or usage, 130 interrupted.
+    Exit codes: 0 done, 1 a cloud failed, 2 bad input or usage, 130 interrupted, 143 terminated.
     """
-    app(prog_name="coframe")
+    # Signals are answered before the rest is imported, which takes a while.
+    try:
+        from coframe.cli import signals
+
+        signals.watch()
+    except KeyboardInterrupt:
+        import os
+
+        os.write(2, b"coframe: interrupted\n")
+        os._exit(130)
+    from coframe.cli.commands import app
+
+    try:
+        app(prog_name="coframe")
+    except SystemExit as end:
+        signals.leave(end.code if isinstance(end.code, int) else 1)
+        raise

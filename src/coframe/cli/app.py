@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coframe.cli import signals
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -100,19 +102,28 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     def run(**arguments: Any) -> None:
         from coframe.errors import InputError
 
-        before = signal.signal(signal.SIGTERM, _end)  # Temporary files are removed.
+        before = {number: signal.getsignal(number) for number in signals.CODES}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, signals.interrupt)  # Temporary files are removed.
+        signals.ending.said = False
+        if arguments.get("as_json"):
+            signals.ending.say_json = _say_interrupted
         try:
             command(**arguments)
         except (typer.Exit, typer.Abort):
             raise
         except InputError as error:
             reason, code = str(error), 2
-        except KeyboardInterrupt:
-            reason, code = "interrupted", 130
-        except SystemExit as exit:  # A signal; within `interruptible` the message is out.
-            if arguments.get("as_json"):
-                say_json({"error": "interrupted", "exit_code": exit.code})
-            raise
+        except (KeyboardInterrupt, SystemExit) as error:  # A signal.
+            code = signals.CODES[signal.SIGINT]
+            if isinstance(error, SystemExit) and isinstance(error.code, int):
+                code = error.code
+            with signals.ending.lock:
+                signals.say_once(signals.INTERRUPTED)
+                if arguments.get("as_json"):
+                    _say_interrupted(code)
+            raise SystemExit(code) from None
         except MemoryError:
             reason, code = "not enough memory; try --memory, or fewer or thinned-out clouds", 2
         except OSError as error:
@@ -131,17 +142,19 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         else:
             return
         finally:
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-        print(f"coframe: {reason}", file=sys.stderr)
-        if arguments.get("as_json"):
-            say_json({"error": reason, "exit_code": code})
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+        with signals.ending.lock:  # A process that a signal ends says nothing else.
+            signals.say_once(reason)
+            if arguments.get("as_json"):
+                say_json({"error": reason, "exit_code": code})
         raise typer.Exit(code)
 
     return run
 
 
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
+def _say_interrupted(code: int) -> None:
+    say_json({"error": signals.INTERRUPTED, "exit_code": code})
 
 
 def _show_version(wanted: bool) -> bool:

@@ -5,15 +5,19 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coframe.cli import signals
+from coframe.cli.signals import CODES
+
 if TYPE_CHECKING:
+    from types import FrameType
+
     from coframe import Checkpoint
 
 CHECKPOINT = "checkpoint.db"
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @contextmanager
@@ -27,27 +31,36 @@ def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Check
     if resume and not quiet and not (folder / CHECKPOINT).exists():
         print(f"coframe: no interrupted run in {folder}; starting a new one", file=sys.stderr)
 
-    before = {number: signal.getsignal(number) for number in CODES}
+    def message() -> str:
+        words = [word for word in sys.argv[1:] if word != "--resume"]
+        again = shlex.join(["coframe", *words, "--resume"])
+        resumable = (folder / CHECKPOINT).exists()
+        return f"{signals.INTERRUPTED}; go on with: {again}" if resumable else signals.INTERRUPTED
 
-    def stop(number: int, _: object) -> None:
+    def finish() -> str:
+        """End the run in place of a main thread that waits for others."""
+        with suppress(Exception):  # The main thread may be at it, too.
+            checkpoint.__exit__(SystemExit, None, None)
+        return message()
+
+    def stop(number: int, frame: "FrameType | None") -> None:
         for each in CODES:
             signal.signal(each, signal.SIG_DFL)
         checkpoint.stop()  # Exceptions of this thread do not reach the others.
-        raise SystemExit(CODES[signal.Signals(number)])
+        signals.interrupt(number, frame)
 
+    before = {number: signal.getsignal(number) for number in CODES}
+    ended = signals.ending.finish
     try:
         with Checkpoint(folder / CHECKPOINT, resume=resume) as checkpoint:
+            signals.ending.finish = finish
             for number in CODES:
                 signal.signal(number, stop)
             yield checkpoint
-    except SystemExit as error:
-        if error.code in CODES.values():
-            words = [word for word in sys.argv[1:] if word != "--resume"]
-            again = shlex.join(["coframe", *words, "--resume"])
-            resumable = (folder / CHECKPOINT).exists()
-            message = f"interrupted; go on with: {again}" if resumable else "interrupted"
-            print(f"coframe: {message}", file=sys.stderr)
+    except (KeyboardInterrupt, SystemExit):
+        signals.say_once(message())
         raise
     finally:
+        signals.ending.finish = ended
         for number, handler in before.items():
             signal.signal(number, handler)

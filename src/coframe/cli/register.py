@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """`coframe register`."""
 
+import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coframe.cli import signals
 from coframe.cli.app import (
     AsJson,
     Output,
@@ -208,21 +211,54 @@ def _workers(scheduler: str | None) -> "Iterator[Client | None]":
     if scheduler is None:
         yield None
         return
-    from coframe.errors import InputError, optional
+    from coframe.errors import InputError, one_line, optional
 
     distributed = optional("distributed", "cluster", "scheduler")
+    _silence_dask()
     try:
-        client = distributed.Client(
-            scheduler, direct_to_workers=True, set_as_default=False, timeout=SECONDS
+        client = _connect(
+            lambda: distributed.Client(
+                scheduler, direct_to_workers=True, set_as_default=False, timeout=SECONDS
+            )
         )
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
+    except Exception as error:  # An HTTP server's answer, say, is read as a length: MemoryError.
+        signals.ending.at_once = True
         raise InputError(
-            f"scheduler: expected the address of a Dask scheduler, found {scheduler} ({reason});"
-            " check that it runs and can be reached"
+            f"scheduler: expected the address of a Dask scheduler, found {scheduler}"
+            f" ({one_line(error)}); check that it runs and can be reached"
         ) from None
-    with client:
+    try:
         yield client
+    except BaseException:
+        signals.ending.at_once = True
+        raise
+    client.close()
+
+
+def _connect(make_client: "Callable[[], Client]") -> "Client":
+    """A client, or TimeoutError: a server of another kind may keep Dask waiting for ever."""
+    from concurrent.futures import Future, wait
+
+    found: Future[Client] = Future()
+
+    def connect() -> None:
+        try:
+            found.set_result(make_client())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=connect, name="coframe-connect", daemon=True).start()
+    wait([found], SECONDS + 1)
+    if not found.done():
+        raise TimeoutError(f"no answer of that kind within {SECONDS:g} s")
+    return found.result()
+
+
+def _silence_dask() -> None:
+    """What goes wrong is said by coframe, in one sentence."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _show(result: "Registration", output: Path, written: list[str]) -> None:

@@ -25,11 +25,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from coframe.compute import database
+from coframe.compute.database import UNREADABLE
 from coframe.em import loop
 from coframe.em.loop import Fit, Iteration, State, Status, Steps, Stopping
 from coframe.em.mixture import Mixture
 from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.errors import InputError
+from coframe.io import npz
 from coframe.types import Array, Poses
 
 FORMAT = "coframe-checkpoint/2"
@@ -39,8 +42,6 @@ SECONDS = 3.0
 SEAL = 20
 # How an EM phase may have ended.
 ENDS = [None, *Status]
-# What SQLite raises for a damaged file.
-UNREADABLE = (sqlite3.Error, UnicodeError)
 
 Arrays = Mapping[str, Shaped[Array, "..."]]
 
@@ -71,6 +72,7 @@ class Checkpoint:
     def _file(self) -> sqlite3.Connection:
         """Opened when the run begins: one that cannot read its clouds leaves nothing behind."""
         if not self.resumed:
+            database.check_ours(self.path)
             self._remove()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,15 +81,12 @@ class Checkpoint:
                 f"{self.path.parent}: expected a folder to write to, found {error.strerror}"
             ) from None
         try:
-            file = sqlite3.connect(self.path, check_same_thread=False)
-            file.execute("CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB)")
-            file.commit()
+            return database.connect(self.path)
         except (*UNREADABLE, OSError) as error:
             raise InputError(
                 f"{self.path}: expected a checkpoint of coframe that can be written, found"
                 f" {_line(error)}"
             ) from None
-        return file
 
     def __enter__(self) -> "Checkpoint":
         return self
@@ -222,23 +221,29 @@ class Checkpoint:
             if key in self._waiting:
                 return self._waiting[key]
             try:
-                row = self._file.execute(
-                    "SELECT value FROM record WHERE key = ?", (key,)
-                ).fetchone()
+                value = database.find(
+                    self._file,
+                    key,
+                    most=self.path.stat().st_size,
+                    is_stopped=lambda: self._stopped,
+                )
             except UNREADABLE as error:
+                self._check()
                 raise InputError(
                     f"{self.path}: expected a checkpoint of coframe, found {_line(error)}"
                 ) from None
-        if row is None:
+        if value is None:
             return None
-        content = row[0][SEAL:] if isinstance(row[0], bytes) else b""
-        if _sealed(key, content) != row[0]:
+        content = value[SEAL:] if isinstance(value, bytes) else b""
+        try:
+            if _sealed(key, content) != value:
+                raise ValueError("another checksum")
+            return npz.read_bytes(content)
+        except ValueError:
             raise InputError(
                 f"{self.path}: expected a checkpoint of coframe, found a damaged one; begin anew"
                 " without --resume"
-            )
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            ) from None
 
     def _remove(self) -> None:
         for name in (self.path.name, f"{self.path.name}-journal"):

@@ -6,8 +6,14 @@ was sent to it. So Dask itself recomputes what was on a lost worker, to the same
 depends on where it runs or on what ran before.
 """
 
+import asyncio
+import queue
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -20,7 +26,7 @@ from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.errors import InputError, optional
+from coframe.errors import InputError, one_line, optional
 from coframe.types import Array, Poses
 
 T = TypeVar("T", covariant=True)
@@ -35,6 +41,10 @@ TOGETHER = 16
 ROUNDS = 1
 # [size] Pairs of scans in a task, at most.
 PAIRS = 32
+# [limit] Seconds that a run waits for a worker where none is left, or for a lost scheduler.
+WITHOUT_WORKERS = 30.0
+# [size] Seconds from one look at the workers to the next, while results are awaited.
+LOOK = 0.5
 
 
 class Remote(PerCloud[T]):
@@ -67,7 +77,7 @@ class Remote(PerCloud[T]):
     ) -> list[S]:
         places, tasks = self._called(function, columns, shared)
         found: list[Any] = [None] * len(self)
-        for positions, answers in zip(places, self.client.gather(tasks), strict=True):
+        for positions, answers in zip(places, collect(self.client, tasks), strict=True):
             for position, answer in zip(positions, answers, strict=True):
                 found[position] = answer
         return found
@@ -112,10 +122,8 @@ class Remote(PerCloud[T]):
         )
         tasks = dict(zip(calls, (part for _, _, part in parts), strict=True))
         found: list[Any] = [None] * len(pairs)
-        for task in optional("distributed", "cluster", "clusters").as_completed(
-            list(tasks), loop=self.client.loop
-        ):
-            for number, answer in zip(tasks[task], task.result(), strict=True):
+        for task, answers in collect_as_completed(self.client, list(tasks)):
+            for number, answer in zip(tasks[task], answers, strict=True):
                 found[number] = answer
                 on_result(number, answer)
         return found
@@ -191,7 +199,7 @@ class RemoteSweep:
         K, D = mixture.means.shape
         M, width = len(self.clouds), 1 + D + (D * (D + 1) // 2 if full else 1)
         sums, log_likelihood = np.zeros((M, K, width)), np.empty(M)
-        for positions, packed in zip(places.values(), client.gather(tasks), strict=True):
+        for positions, packed in zip(places.values(), collect(client, tasks), strict=True):
             packed.into(sums, positions)
             log_likelihood[positions] = packed.log_likelihood
         return _unpacked(sums, mixture.means, full, self.points), log_likelihood
@@ -279,14 +287,116 @@ def parted(count: int, client: Client) -> Iterator[range]:
 
 def submit(client: Client, function: Callable[..., Any], *arguments: Any) -> Future:
     """A task."""
-    return client.submit(function, *arguments, pure=False)
+    with _named(client):
+        return client.submit(function, *arguments, pure=False)
 
 
 def submit_all(
     client: Client, function: Callable[..., Any], *columns: Sequence[Any]
 ) -> list[Future]:
     """Tasks, one for each row of the columns, in one message."""
-    return client.map(function, *columns, pure=False)
+    with _named(client):
+        return client.map(function, *columns, pure=False)
+
+
+def collect(client: Client, tasks: Sequence[Future]) -> list[Any]:
+    """The results of tasks, in their order.
+
+    Raises InputError when there has been no worker for a while (see `patience`), or no scheduler.
+    """
+    with _named(client):
+        results = asyncio.run_coroutine_threadsafe(
+            client.gather(list(tasks), asynchronous=True), client.loop.asyncio_loop
+        )
+        watch = Watch(client)
+        try:
+            while not wait_for([results], LOOK).done:
+                watch.look()
+            return results.result()
+        finally:
+            results.cancel()
+
+
+def collect_as_completed(client: Client, tasks: Sequence[Future]) -> Iterator[tuple[Future, Any]]:
+    """Tasks and their results, in the order in which they are done; see `collect`."""
+    done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+    for task in tasks:
+        task.add_done_callback(done.put)
+    watch = Watch(client)
+    left = len(tasks)
+    while left:
+        try:
+            task = done.get(timeout=LOOK)
+        except queue.Empty:
+            watch.look()
+            continue
+        left -= 1
+        yield task, collect(client, [task])[0]
+
+
+class Watch:
+    """Whether a cluster has workers: without any, results would be awaited without end."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.seconds = patience()
+        self.seen = time.monotonic()
+
+    def look(self) -> None:
+        """Raise InputError when no worker has been seen for too long."""
+        found: dict[str, int] | None = None
+        with suppress(OSError, RuntimeError):  # A lost scheduler does not answer.
+            if self.client.status == "running":
+                found = self.client.sync(
+                    self.client.scheduler.ncores, callback_timeout=self.seconds
+                )
+        if found:
+            self.seen = time.monotonic()
+        elif time.monotonic() - self.seen > self.seconds:
+            if found is None:
+                raise _lost_scheduler(self.client)
+            raise InputError(
+                f"cluster: expected workers at {_address(self.client)}, found none for"
+                f" {self.seconds:g} s; start some, and go on with --resume"
+            )
+
+
+def patience() -> float:
+    """Seconds that a run waits for a worker: `coframe.without-workers` of Dask's configuration."""
+    dask = optional("dask", "cluster", "clusters")
+    given = dask.config.get("coframe.without-workers", WITHOUT_WORKERS)
+    return float(dask.utils.parse_timedelta(given))
+
+
+@contextmanager
+def _named(client: Client) -> Iterator[None]:
+    """Errors of the cluster itself in one sentence; those of tasks pass."""
+    distributed = optional("distributed", "cluster", "clusters")
+    try:
+        yield
+    except InputError:
+        raise
+    except distributed.KilledWorker as error:
+        raise InputError(
+            "cluster: expected workers with enough memory, found that several died at one task"
+            f" ({one_line(error)})"
+        ) from None
+    except (Exception, asyncio.CancelledError) as error:
+        lost = isinstance(error, asyncio.CancelledError | CancelledError)
+        if lost or client.status != "running":
+            raise _lost_scheduler(client) from None
+        raise
+
+
+def _lost_scheduler(client: Client) -> InputError:
+    return InputError(
+        f"cluster: expected the scheduler at {_address(client)}, found that the connection is lost;"
+        " start it again, and go on with --resume"
+    )
+
+
+def _address(client: Client) -> str:
+    return client.scheduler.address if client.scheduler is not None else "its address"
 
 
 # What workers do. They and the driver must have the same kernels: the same version of coframe and

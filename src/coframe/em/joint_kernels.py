@@ -6,7 +6,8 @@ without a NumPy call for each.
 import math
 
 import numpy as np
-from numba import njit
+
+from coframe.compiled import njit
 
 # The inputs are finite by construction.
 FAST = {"contract", "nsz", "arcp", "reassoc", "nnan", "ninf"}

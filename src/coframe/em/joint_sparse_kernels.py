@@ -7,8 +7,8 @@ says of each pair which component it is of; those of a cloud are in order.
 """
 
 import numpy as np
-from numba import njit
 
+from coframe.compiled import njit
 from coframe.em.joint_kernels import FAST
 
 

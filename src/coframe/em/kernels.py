@@ -24,8 +24,10 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from coframe.compiled import njit
 
 # [size] Points per block: whole vectors of any width, and few enough that their box is small.
 LEAF = 32
@@ -508,7 +510,7 @@ def collect(sums, order, mass, first, second):
             second[k, 0] = _total(sums, tasks, i, 4)
 
 
-@njit
+@njit()
 def _total(sums, tasks, i, r):
     v = sums[0, i, r]
     for task in range(1, tasks):

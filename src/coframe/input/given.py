@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from coframe.compute.cluster import Client, Remote, check_client, parted, submit_all
+from coframe.compute.cluster import Client, Remote, check_client, collect, parted, submit_all
 from coframe.compute.per_cloud import Local, PerCloud
 from coframe.errors import InputError, optional
 from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_alike
@@ -138,7 +138,7 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
     client, found = _ready(cluster), cloud_files.expand(paths)
     parts = list(parted(len(found), client))
     read = submit_all(client, _read, [[str(found[i].absolute()) for i in part] for part in parts])
-    heads = client.gather(submit_all(client, _heads, read))
+    heads = collect(client, submit_all(client, _heads, read))
     titles, each = cloud_files.titles(found, [own for head in heads for own in head])
     where = [(n, i) for n, head in enumerate(heads) for i in range(sum(map(len, head)))]
     clouds: PerCloud[Source] = Remote(client, submit_all(client, _bodies, read), where)

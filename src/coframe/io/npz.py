@@ -3,6 +3,7 @@
 was asked for.
 """
 
+import io
 import os
 import zipfile
 from collections.abc import Mapping
@@ -20,9 +21,17 @@ FREE = 1 << 28
 
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Every array of an archive by its name; a ValueError where one is not as promised."""
-    with foreign(), zipfile.ZipFile(path) as archive:
+    return _read(path, os.stat(path).st_size)
+
+
+def read_bytes(content: bytes) -> dict[str, Array]:
+    """`read` for an archive in memory."""
+    return _read(io.BytesIO(content), len(content))
+
+
+def _read(source: str | os.PathLike[str] | io.BytesIO, size: int) -> dict[str, Array]:
+    with foreign(), zipfile.ZipFile(source) as archive:
         members = archive.infolist()
-        size = os.stat(path).st_size
         packed = sum(member.compress_size for member in members)
         unpacked = sum(member.file_size for member in members)
         if packed > size or unpacked > max(FREE, LARGEST_RATIO * size):

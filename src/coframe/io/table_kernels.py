@@ -5,7 +5,8 @@ from fractions import Fraction
 from typing import no_type_check
 
 import numpy as np
-from numba import njit
+
+from coframe.compiled import njit
 
 EXPONENTS = 250  # powers of ten whose second half is still a normal number
 SPACE, TAB, LINE_FEED, RETURN, COMMA, SEMICOLON, HASH, PERCENT, SLASH = (

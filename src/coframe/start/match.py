@@ -8,6 +8,7 @@ robust fit) runs in processes of its own. A crash costs the pair, not the run.
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,10 @@ from jaxtyping import Float, Int
 from coframe import geometry
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.compute.per_cloud import Pair, PerCloud
-from coframe.errors import InputError
+from coframe.errors import LONGEST_REASON, InputError
 from coframe.start import verify
 from coframe.start.features import ThinScan
-from coframe.start.matcher_process import MIN_CORRESPONDENCES, NUMBERS
+from coframe.start.matcher_process import MIN_CORRESPONDENCES, NUMBERS, READY
 from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Evidence, Motion
 from coframe.types import Array
@@ -58,12 +59,17 @@ class MatcherProcess:
     def __init__(self, recipe: StartRecipe = START) -> None:
         self.recipe = recipe
         self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
         """End the process."""
+        if self._owner != os.getpid():
+            # That of the process which this one was forked from still needs it.
+            self._owner = os.getpid()
+            self._process = None
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -77,10 +83,12 @@ class MatcherProcess:
     ) -> list[Motion] | None:
         """Find motions that carry many points onto those they correspond to, best first.
 
-        None when the native code died.
+        None when the native code died; an InputError when it cannot even be started.
         """
         if len(source) < MIN_CORRESPONDENCES:
             return []
+        if self._owner != os.getpid():
+            self.close()
         if self._process is None:
             self._process = self._launch()
         process = self._process
@@ -112,14 +120,35 @@ class MatcherProcess:
     def _launch(self) -> subprocess.Popen[bytes]:
         script = Path(__file__).with_name("matcher_process.py")
         numbers = (self.recipe.motions_per_pair, self.recipe.max_match_residual)
-        # With several threads the matcher is slower for a few hundred correspondences, and its
-        # results differ from run to run.
-        return subprocess.Popen(
-            [sys.executable, str(script), *map(str, numbers)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        with tempfile.TemporaryFile() as errors:
+            # With several threads the matcher is slower for a few hundred correspondences, and its
+            # results differ from run to run.
+            process = subprocess.Popen(
+                [sys.executable, str(script), *map(str, numbers)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            watch = threading.Timer(TIMEOUT, process.kill)
+            watch.start()
+            ready = process.stdout.read(len(READY)) == READY
+            watch.cancel()
+            if ready:
+                return process
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").split("\n")
+        reason = next((line for line in reversed(said) if line.strip()), f"no answer from {script}")
+        raise InputError(
+            "start: expected the native matcher to start, found"
+            f" {reason.strip()[:LONGEST_REASON]}; reinstall kiss-matcher and coframe, or give start"
+            " poses"
         )
 
 

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""The file of a checkpoint, which may come from a stranger: an SQLite database with one plain
+table, or it is refused before anything in it is read.
+
+A database can bring code of its own (views, triggers, generated columns, virtual tables), and the
+journal beside it can name a file to be deleted.
+"""
+
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from coframe.errors import InputError, one_line
+
+TABLE = "CREATE TABLE record (key TEXT PRIMARY KEY, value BLOB)"
+# [format] The whole schema of a checkpoint, as SQLite describes it.
+SCHEMA = [
+    ("table", "record", "record", TABLE),
+    ("index", "sqlite_autoindex_record_1", "record", None),
+]
+# [format] How a database begins, and the two bytes by which it has a journal, not a log.
+BEGINNING = b"SQLite format 3\0"
+JOURNALLED = b"\x01\x01"
+# [format] How a journal ends that names another file.
+NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
+# [size] Steps of SQLite's machine from one look at `is_stopped` to the next, about 0.1 ms.
+STEPS = 10_000
+# What SQLite raises for a damaged file.
+UNREADABLE = (sqlite3.Error, UnicodeError)
+
+
+def check_ours(path: Path) -> None:
+    """Refuse a file that coframe has not written; one that is absent or empty is fine.
+
+    The file is neither changed nor locked, and a journal beside it is left alone.
+    """
+    try:
+        kind = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(kind.st_mode):
+        raise _refusal(path, "no regular file")
+    if kind.st_size == 0:
+        return
+    with open(path, "rb") as file:
+        head = file.read(20)
+    if not head.startswith(BEGINNING) or head[18:] != JOURNALLED:
+        raise _refusal(path, "another file")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as file:
+            _check_schema(path, file)
+    except UNREADABLE as error:
+        raise _refusal(path, one_line(error)) from None
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The database at this path, made anew where there is none."""
+    check_ours(path)
+    _check_journal(path)
+    file = sqlite3.connect(path, check_same_thread=False)
+    try:
+        file.execute("PRAGMA trusted_schema = OFF")
+        file.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS", 1))
+        file.commit()
+        _check_schema(path, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def find(
+    file: sqlite3.Connection, key: str, *, most: int, is_stopped: Callable[[], bool]
+) -> object:
+    """The value under a key, None where there is none.
+
+    A value of more than `most` bytes is an error: no record is larger than its file, but one in a
+    forged file may say so. The query ends with an error soon after `is_stopped` turns true.
+    """
+    before = file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+    file.set_progress_handler(is_stopped, STEPS)
+    try:
+        row = file.execute("SELECT value FROM record WHERE key = ?", (key,)).fetchone()
+    finally:
+        file.set_progress_handler(None, 0)
+        file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
+    return None if row is None else row[0]
+
+
+def _check_schema(path: Path, file: sqlite3.Connection) -> None:
+    """Refuse a database with anything in it but the one table; `sqlite_master` is always plain."""
+    found = file.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    if found.fetchmany(len(SCHEMA) + 1) != SCHEMA:
+        raise _refusal(path, "a database of another kind")
+
+
+def _check_journal(path: Path) -> None:
+    """Refuse a journal that SQLite would delete other files for."""
+    journal = path.with_name(f"{path.name}-journal")
+    try:
+        kind = journal.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(kind.st_mode):
+        raise _refusal(journal, "no regular file")
+    with open(journal, "rb") as file:
+        file.seek(max(0, kind.st_size - len(NAMES_A_FILE)))
+        # One that is this long or shorter is only a beginning, which SQLite ignores.
+        if kind.st_size > len(NAMES_A_FILE) and file.read() == NAMES_A_FILE:
+            raise _refusal(journal, "one that names another file")
+
+
+def _refusal(path: Path, found: str) -> InputError:
+    return InputError(
+        f"{path}: expected a checkpoint of coframe, found {found}; move it away, or choose another"
+        " folder"
+    )
