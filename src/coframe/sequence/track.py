@@ -18,6 +18,7 @@ from coframe.em import seeding
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
 from coframe.geometry import extent
+from coframe.input.options import check_callables, check_kind
 from coframe.io import npz, ply, trajectory
 from coframe.io.depth import Intrinsics
 from coframe.io.files import atomic
@@ -307,6 +308,10 @@ def track(
     """
     if not isinstance(options, TrackOptions):
         raise InputError(f"options: expected TrackOptions, found {type(options).__name__}")
+    check_kind("recipe", recipe, SequenceRecipe)
+    check_callables(on_frame=on_frame)
+    if checkpoint is not None:
+        check_kind("checkpoint", checkpoint, Checkpoint)
     frames = _frames(source, intrinsics)
     tracker = Tracker(options, recipe)
     if checkpoint is not None:
