@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenes import unchecked
+from scenes import unchecked, views
 
 import coframe
 from coframe import InputError, Options, PosePrior, TrackOptions, geometry, paper
@@ -379,3 +379,43 @@ def test_arguments_of_the_other_verbs(result: coframe.Registration) -> None:
     refused("source", call=lambda: coframe.track(5))
     refused("frame 0", call=lambda: coframe.track(["a", "b"]))
     refused("frame 0", "shape", call=lambda: coframe.track(CLOUDS[0]))
+
+
+# Clouds of few points
+
+
+def scattered(count: int, size: int, dimension: int) -> list[np.ndarray]:
+    rng = np.random.default_rng([count, size, dimension])
+    return [rng.normal(size=(size, dimension)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+@pytest.mark.parametrize("size", [5, 10, 20])
+def test_few_points_that_fit_by_chance_are_not_called_aligned(size: int, dimension: int) -> None:
+    """Points at random have no right poses; what fits is chance."""
+    clouds = scattered(4, size, dimension)
+    with unchecked():
+        judged = coframe.judge(clouds, geometry.identity(4, dimension), release=False)
+        moved = coframe.register(clouds[:2], options=Options(start="identity"))
+        longer = coframe.extend(judged, scattered(1, size, dimension)[0])
+    for result in (judged, moved, longer):
+        assert {verdict.verdict for verdict in result.verdicts} <= {"weak", "failed"}
+    parameters = geometry.degrees_of_freedom(dimension)
+    words = f"too few to check the {parameters} parameters of its pose"
+    assert any(words in verdict.reason for verdict in judged.verdicts)
+
+
+def test_few_points_beside_many_are_not_called_aligned() -> None:
+    clouds, poses = views(3, sizes=(400, 400, 400))
+    few = [*clouds[:2], clouds[2][:8]]
+    with unchecked():
+        result = coframe.judge(few, poses, release=False)
+    assert [v.verdict for v in result.verdicts] == ["aligned", "aligned", "weak"]
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_a_hundred_points_are_enough(dimension: int) -> None:
+    clouds, poses = views(dimension, sizes=(100, 100, 100))
+    with unchecked():
+        result = coframe.judge(clouds, poses, release=False)
+    assert [v.verdict for v in result.verdicts] == ["aligned"] * 3
