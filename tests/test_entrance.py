@@ -5,18 +5,27 @@ It is used as it is meant, or refused in one sentence that says what to pass.
 """
 
 import io
-from collections.abc import Callable
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from scenes import unchecked, views
 
 import coframe
 from coframe import InputError, Options, PosePrior, TrackOptions, geometry, paper
-from coframe.io import ply
+from coframe.io import clouds, files, images, npz, ply, trajectory
+from coframe.io import poses as pose_files
+from coframe.report import run
 
+resource = pytest.importorskip("resource", reason="needs limits, pipes and signals of POSIX")
 QUICK = Options(components=20, points=100, iterations=2, start="identity")
 CLOUDS = [np.random.default_rng(j).normal(size=(30, 3)) for j in range(3)]
 IDENTITY = geometry.identity(3, 3)
@@ -286,12 +295,8 @@ def test_a_single_table_is_one_cloud() -> None:
 
 def test_what_can_be_iterated_once_is_read_once() -> None:
     plain = judged(CLOUDS).mixture.means
-    for clouds in (
-        (cloud for cloud in CLOUDS),
-        np.array(CLOUDS),
-        dict(enumerate(CLOUDS)).values(),
-    ):
-        assert np.array_equal(judged(clouds).mixture.means, plain)
+    for form in (iter, np.array, lambda clouds: dict(enumerate(clouds)).values()):
+        assert np.array_equal(judged(form(CLOUDS)).mixture.means, plain)
 
 
 # Other arguments
@@ -419,3 +424,163 @@ def test_a_hundred_points_are_enough(dimension: int) -> None:
     with unchecked():
         result = coframe.judge(clouds, poses, release=False)
     assert [v.verdict for v in result.verdicts] == ["aligned"] * 3
+
+
+# Files that are no regular files
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Fail, rather than wait, where something waits for ever."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"still waiting after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def listening(path: Path) -> Path:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+    return path
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+ODD_FILES = {"a pipe": pipe, "a socket": listening, "a folder": folder}
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "poses": ("poses.json", pose_files.read),
+    "intrinsics": ("camera.json", images.read_intrinsics),
+    "camera": ("camera.json", lambda path: coframe.open_frames(path.parent, intrinsics=path)),
+    "image": ("depth.png", images.read_depth),
+    "TUM": ("path.txt", trajectory.read_tum),
+    "KITTI": ("path.txt", trajectory.read_kitti),
+    "cloud": ("scan.ply", clouds.read),
+    "clouds": ("scan.ply", lambda path: clouds.open_all([path])),
+    "blocks": ("scan.ply", lambda path: list(clouds.blocks(path))),
+    "archive": ("state.npz", npz.read),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ODD_FILES)
+def test_only_regular_files_are_read(tmp_path: Path, reader: str, kind: str) -> None:
+    name, read = READERS[reader]
+    Image.new("I;16", (4, 4)).save(tmp_path / "other.png")
+    path = ODD_FILES[kind](tmp_path / name)
+    word = f"found {kind}"
+    if kind == "a folder":  # of which poses and clouds may come, but not of this one
+        word = {"poses": "no poses", "clouds": "found none"}.get(reader, word)
+    with within(10):
+        refused(str(path), word, call=lambda: read(path))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_link_to_a_device_is_not_read(tmp_path: Path, reader: str) -> None:
+    """Nor one to a file without end, in a process that may have a gigabyte."""
+    name, read = READERS[reader]
+    Image.new("I;16", (4, 4)).save(tmp_path / "other.png")
+    path = tmp_path / name
+    path.symlink_to("/dev/zero")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (here + 2**30, before[1]))
+    try:
+        with within(10):
+            refused(str(path), "found a device", call=lambda: read(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_list_of_images_may_name_pipes(tmp_path: Path) -> None:
+    (tmp_path / "depth.txt").write_text("1.0 depth.png\n2.0 sub\n")
+    pipe(tmp_path / "depth.png")
+    with within(10):
+        refused("depth.png", "found a pipe", call=lambda: coframe.track(tmp_path))
+
+
+def test_a_result_may_be_a_pipe(tmp_path: Path, result: coframe.Registration) -> None:
+    result.save(tmp_path / "out")
+    for name in ("state.npz", "run.json"):
+        (tmp_path / "out" / name).unlink(missing_ok=True)
+        pipe(tmp_path / "out" / name)
+        with within(10):
+            if name == "state.npz":
+                refused("out", call=lambda: coframe.load(tmp_path / "out"))
+            else:
+                refused("run.json", "a pipe", call=lambda: run.load(tmp_path / "out", (3, 4, 4)))
+
+
+def test_what_a_shell_makes_of_a_command_is_refused(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    with within(10):
+        path = f"/dev/fd/{read_end}"
+        refused(path, "a pipe", "save it to a file", call=lambda: pose_files.read(path))
+    os.close(read_end)
+    os.close(write_end)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("poses.json", pose_files.read),
+        ("poses.txt", pose_files.read),
+        ("camera.json", images.read_intrinsics),
+        ("path.txt", trajectory.read_tum),
+        ("run.json", lambda path: run.load(path.parent, (3, 4, 4))),
+    ],
+)
+def test_small_files_are_small(tmp_path: Path, name: str, read: Callable[[Path], object]) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(2 * files.SMALL)
+    refused(name, "MB", call=lambda: read(tmp_path / name))
+
+
+NESTED = "[" * 100_000
+EVIL_JSON = {
+    "nested": NESTED,
+    "nested clouds": f'{{"format": "coframe-poses/1", "clouds": {NESTED}',
+    "huge numbers": json.dumps(
+        {"format": "coframe-poses/1", "clouds": [{"name": "a", "pose": [[10**400] * 4] * 4}]}
+    ),
+    "a number of many digits": f'{{"format": {"9" * 5000}}}',
+    "NaN": json.dumps(
+        {"format": "coframe-poses/1", "clouds": [{"name": "a", "pose": [[np.nan] * 4] * 4}]}
+    ),
+    "a list": "[1, 2]",
+    "null": "null",
+    "clouds are a number": '{"format": "coframe-poses/1", "clouds": 5}',
+    "a name twice": json.dumps(
+        {
+            "format": "coframe-poses/1",
+            "clouds": [{"name": "a", "pose": np.eye(4).tolist()} for _ in range(2)],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("content", EVIL_JSON.values(), ids=EVIL_JSON)
+def test_json_that_is_no_poses(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "poses.json"
+    path.write_text(content)
+    refused("poses.json", "expected", call=lambda: pose_files.read(path))
+    if content != EVIL_JSON["a name twice"]:
+        path.rename(tmp_path / "camera.json")
+        camera = tmp_path / "camera.json"
+        refused("camera.json", "expected", call=lambda: images.read_intrinsics(camera))
+        camera.rename(tmp_path / "run.json")
+        refused("run.json", "expected", call=lambda: run.load(tmp_path, (3, 4, 4)))

@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from coframe.errors import InputError, one_line, visible
 from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
+from coframe.io.files import regular
 from coframe.io.scan import Scan, in_space
 from coframe.types import Points, Pose
 
@@ -402,7 +403,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def kind_of(path: Path) -> str | None:
     """The format of a file by the mark at its beginning, else by its suffix; None if unknown."""
-    with path.open("rb") as file:
+    with regular(path) as file:
         start = file.read(512)
     for mark, kind in MARKS.items():
         if start.startswith(mark):
@@ -420,17 +421,17 @@ def kind_of(path: Path) -> str | None:
 
 def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path = Path(path)
-    if not path.is_file():
-        raise InputError(
-            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}; check"
-            " the path"
-        )
     try:
         kind = kind_of(path)
         empty = path.stat().st_size == 0
-    except OSError as error:
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a file, found nothing; check the path") from None
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"{path}: expected a file that can be read, found one that cannot ({error.strerror})"
+            f"{path}: expected a file that can be read, found one that cannot ({reason})"
         ) from None
     if empty:
         raise InputError(f"{path}: expected a cloud, found an empty file; leave it out")

@@ -20,6 +20,7 @@ from coframe.errors import LARGEST_NUMBER, InputError, refuse_masked, visible
 from coframe.io import clouds as cloud_files
 from coframe.io import depth, images
 from coframe.io.depth import Intrinsics
+from coframe.io.files import read_small
 from coframe.types import Array, Points
 
 T = TypeVar("T")
@@ -239,13 +240,15 @@ def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
 
 def _tum_list(path: Path) -> tuple[Float[Array, " N"], list[Path]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode("utf-8")
         rows = [
             line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")
         ]
         times = np.array([float(time) for time, _ in rows])
         if not (np.abs(times) <= LARGEST_NUMBER).all():
             raise ValueError
+    except InputError:
+        raise
     except ValueError:
         raise InputError(
             f"{path}: expected a time and a file name a line, found something else"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from coframe.io.files import foreign
+from coframe.io.files import foreign, regular
 from coframe.types import Array
 
 # [limit] Factor by which an archive may grow when unpacked.
@@ -20,9 +20,9 @@ FREE = 1 << 28
 
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Every array of an archive by its name; a ValueError where one is not as promised."""
-    with foreign(), zipfile.ZipFile(path) as archive:
+    with foreign(), regular(path) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        size = os.stat(path).st_size
+        size = os.fstat(file.fileno()).st_size
         packed = sum(member.compress_size for member in members)
         unpacked = sum(member.file_size for member in members)
         if packed > size or unpacked > max(FREE, LARGEST_RATIO * size):

@@ -21,7 +21,7 @@ from coframe.geometry import extent
 from coframe.input.options import check_callables, check_kind
 from coframe.io import npz, ply, trajectory
 from coframe.io.depth import Intrinsics
-from coframe.io.files import atomic
+from coframe.io.files import as_json, atomic
 from coframe.io.frames import FrameSource, from_arrays, open_frames
 from coframe.io.trajectory import Trajectory
 from coframe.sequence import state
@@ -192,7 +192,7 @@ class Track(Trajectory):
                 (folder / name).unlink(missing_ok=True)
             clouds = []
         with atomic(folder / "track.json") as temporary:
-            temporary.write_text(json.dumps(self.record(), indent=1) + "\n")
+            temporary.write_text(as_json(self.record()) + "\n")
         arrays = {
             "times": self.times,
             "poses": self.poses,
