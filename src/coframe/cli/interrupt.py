@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coframe.cli.app import complain
+
 if TYPE_CHECKING:
     from coframe import Checkpoint
 
@@ -25,7 +27,7 @@ def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Check
     from coframe import Checkpoint
 
     if resume and not quiet and not (folder / CHECKPOINT).exists():
-        print(f"coframe: no interrupted run in {folder}; starting a new one", file=sys.stderr)
+        complain(f"no interrupted run in {folder}; starting a new one")
 
     before = {number: signal.getsignal(number) for number in CODES}
 
@@ -45,8 +47,7 @@ def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Check
             words = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["coframe", *words, "--resume"])
             resumable = (folder / CHECKPOINT).exists()
-            message = f"interrupted; go on with: {again}" if resumable else "interrupted"
-            print(f"coframe: {message}", file=sys.stderr)
+            complain(f"interrupted; go on with: {again}" if resumable else "interrupted")
         raise
     finally:
         for number, handler in before.items():

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from coframe.errors import InputError, encodable
+from coframe.errors import INVISIBLE, InputError, encodable
 
 # [limit] Characters of a file name.
 LONGEST = 100
@@ -86,7 +86,7 @@ def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
     found = []
     for name, suffix in zip(names, suffixes, strict=True):
         text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
-        stem = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]+', "_", text).strip("._ ")[:LONGEST] or "cloud"
+        stem = UNSAFE.sub("_", text).strip("._ ")[:LONGEST] or "cloud"
         if RESERVED.fullmatch(stem):
             stem = f"_{stem}"
         chosen, count = stem + suffix, 1
@@ -98,6 +98,8 @@ def file_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
     return found
 
 
+# [format] Characters that file names have on no system, or had better not have.
+UNSAFE = re.compile(rf'(?:{INVISIBLE.pattern}|[<>:"/\\|?*])+')
 # [format] Names that Windows reserves.
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
