@@ -65,6 +65,9 @@ class VerdictRecipe:
     # Mass of the other clouds over a cloud's own on a component above which it is shared.
     # [0.1, unknown]
     min_shared: float = 0.1
+    # Probability with which a cloud that does not fit may be called aligned because it has few
+    # points. [derived: one cloud in 1,000, as many as the largest scenes have]
+    max_chance: float = 1e-3
 
 
 @dataclass(frozen=True)

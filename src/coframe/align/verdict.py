@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import gammainc
 
+from coframe import geometry
 from coframe.align.recipe import ALIGN, VerdictRecipe
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
@@ -65,6 +67,37 @@ def gaps(
     return gap, variance * (1 / np.maximum(A, 1) + 1 / np.maximum(others, 1)), weight
 
 
+def redundancy(
+    moments: Moments, recipe: VerdictRecipe = ALIGN.verdict
+) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
+    """Per cloud: its points on shared surface, and how many of their heights check its pose.
+
+    The height of a point over the surface says how well its cloud fits. But the surface and the
+    pose are fitted to the same heights, and a fit uses up as many of them as it has parameters. A
+    component is a flat patch with D + 1 of them: a height, D - 1 slopes and a thickness. All points
+    on it share these, so that A of T points keep A (1 - (D + 1) / T) heights. The pose has P
+    parameters. What is left are the degrees of freedom of the residual: where none are left, any
+    points fit any others.
+    """
+    A, total = moments.mass, moments.mass.sum(0)
+    D = moments.about.shape[1]
+    shared = np.where(total - A > recipe.min_shared * A, A, 0)
+    left = np.maximum(1 - (D + 1) / np.maximum(total, EMPTY), 0)
+    return shared.sum(1), (shared * left).sum(1) - geometry.degrees_of_freedom(D)
+
+
+def chance(freedom: Float[Array, " M"], recipe: VerdictRecipe) -> Float[Array, " M"]:
+    """The probability that a cloud which does not fit looks as if it did.
+
+    A cloud does not fit if its gaps are `weak_residual` times as large as those of the others. With
+    normally distributed gaps, the square of its residual is then chi-squared with `freedom` degrees
+    of freedom, and this is the probability that it comes out no larger than that of the others.
+    """
+    half = np.maximum(freedom, 0) / 2
+    probability = gammainc(np.maximum(half, EMPTY), half / recipe.weak_residual**2)
+    return np.where(freedom > 0, probability, 1.0)
+
+
 def verdicts(
     moments: Moments, mixture: Mixture, recipe: VerdictRecipe = ALIGN.verdict
 ) -> tuple[Verdict, ...]:
@@ -78,10 +111,20 @@ def verdicts(
     overlap = seen.sum(1) / moments.points
     inliers = moments.mass.sum(1) / moments.points
     typical = float(np.median(residual))
-    return tuple(
+    found = tuple(
         Verdict(*_judge(*figures, typical, recipe), *(float(figure) for figure in figures))
         for figures in zip(overlap, inliers, residual, expected, strict=True)
     )
+    points, freedom = redundancy(moments, recipe)
+    few = {
+        int(
+            j
+        ): f"its {points[j]:.0f} points on surface that another cloud sees are too few to check the"
+        f" {geometry.degrees_of_freedom(mixture.dimension)} parameters of its pose"
+        for j in np.flatnonzero(chance(freedom, recipe) > recipe.max_chance)
+        if found[j].verdict == "aligned"
+    }
+    return downgrade(found, few)
 
 
 def _judge(

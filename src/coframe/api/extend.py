@@ -8,8 +8,10 @@ becomes new components. Subtracting its moments again gives back the mixture as 
 the other clouds do not change; `refine` moves them all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,9 @@ from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.seeding import cloud_priors, round_covariances
 from coframe.errors import InputError
-from coframe.input.checks import as_clouds, as_poses, as_weights, check_near
+from coframe.input.checks import as_clouds, as_name, as_poses, as_weights, check_near
 from coframe.input.normalise import Normalisation, Summary
-from coframe.input.options import DEFAULTS, Options, check_options
+from coframe.input.options import DEFAULTS, Options, check_kind, check_options
 from coframe.input.source import InMemory
 from coframe.io import clouds as cloud_files
 from coframe.io.scan import Scan
@@ -84,14 +86,17 @@ def extend(
     >>> result.poses[-1], result.verdicts[-1]
     """
     check_options(options)
+    check_kind("result", result, Registration)
+    check_kind("recipe", recipe, AlignRecipe, "an")
     attributes: Mapping[str, Array] = {}
     file: Path | None = None
     if isinstance(cloud, str | PathLike):
         scan, file = _read(cloud)
-        name = scan.name if name is None else name
+        name = _free_name(scan.name, result.names) if name is None else name
         cloud, attributes = scan.points, scan.numeric_attributes()
     M = len(result.clouds)
-    name = f"cloud {M}" if name is None else name
+    name = _free_name(f"cloud {M}", result.names) if name is None else name
+    name = as_name(name, result.names)
     cloud = as_clouds([result.clouds[-1], cloud], names=[result.names[-1], name])[1]
     (weight,) = as_weights(None if weights is None else [weights], [cloud])
     start = _start(result, cloud, pose, options)
@@ -171,9 +176,10 @@ def forget(result: Registration, cloud: int, *, recipe: AlignRecipe = ALIGN) -> 
     -------
     Registration
     """
+    check_kind("result", result, Registration)
     M = len(result.clouds)
-    if not 0 <= cloud < M:
-        raise InputError(f"cloud: expected 0 to {M - 1}, found {cloud}")
+    if not isinstance(cloud, Integral) or not 0 <= cloud < M:
+        raise InputError(f"cloud: expected 0 to {M - 1}, found {cloud!r}")
     if M == 1:
         raise InputError("cloud: expected a registration with other clouds, found the last one")
     mixture, rest = result.mixture, result.moments.without_cloud(cloud)
@@ -243,6 +249,12 @@ def forget(result: Registration, cloud: int, *, recipe: AlignRecipe = ALIGN) -> 
     )
 
 
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """The name, with a number where another cloud has it already."""
+    numbered = (f"{name} {number}" for number in count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
 def _read(path: str | PathLike[str]) -> tuple[Scan, Path]:
     scans, files = cloud_files.open_all([path])
     if len(scans) != 1:
@@ -272,7 +284,7 @@ def _joined_group(result: Registration, moments: Moments) -> tuple[tuple[int, ..
 def _start(result: Registration, cloud: Points, pose: Pose | str, options: Options) -> Pose:
     """The pose to start from."""
     if not isinstance(pose, str):
-        return as_poses(np.asarray(pose)[None], 1, cloud.shape[1], name="pose")[0]
+        return as_poses([pose], 1, cloud.shape[1], name="pose")[0]
     if pose not in STARTS:
         choices = ", ".join(STARTS)
         raise InputError(f"pose: expected a matrix or one of {choices}, found {pose!r}")

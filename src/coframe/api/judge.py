@@ -25,7 +25,7 @@ from coframe.em.loop import Fit, Iteration, Status
 from coframe.input.checks import as_poses
 from coframe.input.given import open_clouds
 from coframe.input.normalise import RADIUS, Normalisation
-from coframe.input.options import DEFAULTS, Options, check_options
+from coframe.input.options import DEFAULTS, Options, check_kind, check_options
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
@@ -73,6 +73,7 @@ def judge(
     >>> [verdict.verdict for verdict in result.verdicts]
     """
     check_options(options)
+    check_kind("recipe", recipe, AlignRecipe, "an")
     with open_clouds(clouds, None, names, threads=options.threads) as given:
         poses = as_poses(poses, len(given.names), given.dimension)
         frames = Normalisation.about(given.summaries)

@@ -11,7 +11,7 @@ from coframe.align.verdict import downgrade
 from coframe.errors import InputError
 from coframe.input.given import open_clouds
 from coframe.input.normalise import Normalisation
-from coframe.input.options import DEFAULTS, Options, check_options
+from coframe.input.options import DEFAULTS, Options, check_kind, check_options
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.threads import quiet_blas
@@ -43,12 +43,14 @@ def refine(
     >>> result = coframe.refine(coframe.extend(result, cloud))
     """
     check_options(options)
+    check_kind("result", result, Registration)
+    check_kind("recipe", recipe, AlignRecipe, "an")
     if len(result.groups) > 1:
         raise InputError(
             f"result: expected clouds in one common frame, found {len(result.groups)} groups;"
             " register them again with scans that connect the groups"
         )
-    with open_clouds(result.clouds, None, result.names, threads=options.threads) as given:
+    with open_clouds(result.clouds, None, None, threads=options.threads) as given:
         frames = Normalisation.about(given.summaries)
         origin = frames.middle(result.poses)
         level = Level(
@@ -67,6 +69,7 @@ def refine(
         refined = assemble(given, [solution], recipe=recipe)
     return replace(
         refined,
+        names=result.names,
         verdicts=downgrade(
             refined.verdicts, {doubt.cloud: doubt.reason for doubt in result.doubts}
         ),

@@ -18,7 +18,14 @@ from coframe.em import loop
 from coframe.em.loop import Iteration, Status
 from coframe.input.checks import as_fixed
 from coframe.input.given import open_clouds
-from coframe.input.options import DEFAULTS, Options, PosePrior, check_options
+from coframe.input.options import (
+    DEFAULTS,
+    Options,
+    PosePrior,
+    check_callables,
+    check_kind,
+    check_options,
+)
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.start import search
@@ -51,9 +58,10 @@ def register(
 
     Parameters
     ----------
-    clouds : iterable, str or path
-        M arrays (N_j, D), D = 2 or 3, or anything with `.points` or `.vertices`; or files, folders
-        and patterns.
+    clouds : iterable, mapping, str or path
+        M arrays (N_j, D), D = 2 or 3, tables with columns x, y and z, or anything with `.points` or
+        `.vertices`; or files, folders and patterns. Of a dictionary, the keys are the names of its
+        arrays or files.
     poses : (M, D+1, D+1) array, optional
         Where to start; pose j carries cloud j into the common frame, x = R v + t. Default: found
         (see `Options.start`); with fixed clouds, priors or restricted motion, which need a common
@@ -67,7 +75,7 @@ def register(
     priors : sequence of PosePrior
         What is known of poses, and how well.
     names : sequence of str, optional
-        Names of the clouds in messages and results.
+        Names of the clouds in messages and results: text on one line, no two alike.
     on_file : callable
         Called with each file's name before it is read on this machine.
     on_iteration : callable
@@ -105,6 +113,10 @@ def register(
     >>> result.poses, result.verdicts, result.groups
     """
     check_options(options)
+    check_kind("recipe", recipe, AlignRecipe, "an")
+    check_callables(on_iteration=on_iteration, on_pair=on_pair, on_progress=on_progress)
+    if checkpoint is not None:
+        check_kind("checkpoint", checkpoint, Checkpoint)
     with open_clouds(
         clouds,
         weights,

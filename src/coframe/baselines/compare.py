@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Many methods on the same clouds from the same start, judged alike: `compare`."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from coframe.input.checks import as_poses
 from coframe.input.normalise import Summary
 from coframe.input.options import Options
 from coframe.input.source import InMemory
-from coframe.io.files import atomic
+from coframe.io.files import as_json, atomic
 from coframe.paper import initial
 from coframe.result.registration import Registration
 from coframe.start import search
@@ -137,9 +136,7 @@ class Comparison:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary:
-            temporary.write_text(
-                json.dumps(self.content(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
-            )
+            temporary.write_text(as_json(self.content()) + "\n", encoding="utf-8")
         return path
 
 

@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from numbers import Integral
-from os import PathLike
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 
 from coframe.api.judge import judge
@@ -16,7 +14,8 @@ from coframe.baselines import averaged_icp, cpd, gmmreg, icp, iterate, simultane
 from coframe.em import loop
 from coframe.em.loop import Iteration, Status
 from coframe.errors import InputError
-from coframe.input.checks import as_clouds, as_poses
+from coframe.input.checks import as_clouds, as_names, as_poses
+from coframe.input.given import gathered
 from coframe.input.normalise import Normalisation
 from coframe.input.options import Options
 from coframe.io import clouds as cloud_files
@@ -171,11 +170,10 @@ def load(
     clouds: Iterable[Any], names: Sequence[str] | None
 ) -> tuple[list[Float[Array, "_ D"]], Sequence[str] | None]:
     """The points of clouds in memory or in files, checked, and their names where they have any."""
-    if isinstance(clouds, str | PathLike):
-        clouds = [clouds]
-    clouds = clouds if isinstance(clouds, np.ndarray) else list(clouds)
-    if len(clouds) and all(isinstance(cloud, str | PathLike) for cloud in clouds):
+    clouds, paths, names = gathered(clouds, names)
+    if paths:
         scans, _ = cloud_files.open_all(clouds)
         names = [scan.name for scan in scans] if names is None else names
         clouds = [scan.points for scan in scans]
+    names = names if names is None else as_names(names, len(clouds))
     return as_clouds(clouds, names=names), names

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT
 """What all commands share: the app, its consoles and options, and how commands fail."""
 
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from coframe.cli import signals
 
@@ -18,7 +19,33 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+
+class Commands(TyperGroup):
+    """The commands; what their usage errors repeat of the command line is clean text."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        with _clean_usage_errors():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _clean_usage_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _clean_usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # click's own, which versions of typer hide elsewhere
+            from coframe.errors import visible
+
+            error.message = visible(error.message)  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Bring many overlapping point clouds into one common frame, jointly.",
     no_args_is_help=True,
     add_completion=False,
@@ -48,34 +75,54 @@ def progress_console() -> "Console":
 
 
 def say(text: object) -> None:
-    """Print a line on stdout, never wrapped.
+    """Print a line on stdout, never wrapped; what a terminal would act on is shown as escapes."""
+    from coframe.errors import visible
 
-    The reader of a pipe may leave (`coframe export ... | head`): work and exit code stay the same.
-    """
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def warn(text: object) -> None:
-    """Print a line on stderr."""
-    print(f"coframe: {text}", file=sys.stderr)
+    _print(visible(text))
 
 
 def say_json(content: object) -> None:
     """Print the one object of --json."""
-    say(json.dumps(content, indent=1))
+    from coframe.io.files import as_json
+
+    _print(as_json(content))
 
 
 def say_table(table: "Table") -> None:
     """Print a table as wide as the terminal."""
     from rich.console import Console
+    from rich.segment import Segment, Segments
 
     console = Console(highlight=False)
+    segments = [Segment(_visible_lines(text), style) for text, style, _ in console.render(table)]
     with console.capture() as shown:
-        console.print(table)
-    say(shown.get().removesuffix("\n"))
+        console.print(Segments(segments))
+    _print(shown.get().removesuffix("\n"))
+
+
+def complain(text: object) -> None:
+    """Print a line on stderr that begins with the name of the program."""
+    from coframe.errors import visible
+
+    print(f"coframe: {visible(text)}", file=sys.stderr)
+
+
+def _visible_lines(text: str) -> str:
+    from coframe.errors import visible
+
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def _print(text: str) -> None:
+    """Print clean text on stdout; what its encoding lacks is shown as escapes.
+
+    The reader of a pipe may leave (`coframe export ... | head`): work and exit code stay the same.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def writable(folder: Path) -> None:
@@ -100,7 +147,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        from coframe.errors import InputError
+        from coframe.errors import InputError, visible
 
         before = {number: signal.getsignal(number) for number in signals.CODES}
         for number, handler in before.items():
@@ -145,7 +192,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             for number, handler in before.items():
                 signal.signal(number, handler or signal.SIG_DFL)
         with signals.ending.lock:  # A process that a signal ends says nothing else.
-            signals.say_once(reason)
+            signals.say_once(visible(reason))
             if arguments.get("as_json"):
                 say_json({"error": reason, "exit_code": code})
         raise typer.Exit(code)

@@ -57,20 +57,22 @@ def extend(
     """
     import coframe
     from coframe import report as reports
-    from coframe.errors import InputError
+    from coframe.errors import InputError, visible
     from coframe.io import poses as pose_files
 
     started = time.perf_counter()
     target = output or folder
     known = (
-        pose_files.read_for(poses, [path.stem for path in files]) if poses else [start] * len(files)
+        pose_files.read_for(poses, [visible(path.stem) for path in files])
+        if poses
+        else [start] * len(files)
     )
     options = coframe.Options(seed=seed, threads=threads)
     with claimed(target, reports.files(page=report), files):
         result = coframe.load(folder)
         before = len(result.clouds)
         for path, pose in zip(files, known, strict=True):
-            if path.stem in result.names:
+            if visible(path.stem) in result.names:
                 raise InputError(
                     f"{path}: expected a cloud that is not in {folder} yet, found {path.stem}"
                     " there; rename the file if it is another cloud"

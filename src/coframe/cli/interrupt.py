@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coframe.cli import signals
+from coframe.cli.app import complain
 from coframe.cli.signals import CODES
 
 if TYPE_CHECKING:
@@ -27,15 +28,18 @@ def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Check
     A second signal ends the run at once.
     """
     from coframe import Checkpoint
+    from coframe.errors import visible
 
     if resume and not quiet and not (folder / CHECKPOINT).exists():
-        print(f"coframe: no interrupted run in {folder}; starting a new one", file=sys.stderr)
+        complain(f"no interrupted run in {folder}; starting a new one")
 
     def message() -> str:
         words = [word for word in sys.argv[1:] if word != "--resume"]
         again = shlex.join(["coframe", *words, "--resume"])
         resumable = (folder / CHECKPOINT).exists()
-        return f"{signals.INTERRUPTED}; go on with: {again}" if resumable else signals.INTERRUPTED
+        if not resumable:
+            return signals.INTERRUPTED
+        return visible(f"{signals.INTERRUPTED}; go on with: {again}")
 
     def finish() -> str:
         """End the run in place of a main thread that waits for others."""

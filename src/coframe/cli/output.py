@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from coframe.cli.app import warn, writable
+from coframe.cli.app import complain, writable
 
 
 @contextmanager
@@ -29,6 +29,6 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
     from coframe.io import clouds
 
     def say_left_out(folder: Path, names: list[str]) -> None:
-        warn(clouds.left_out_message(folder, names))
+        complain(clouds.left_out_message(folder, names))
 
     return clouds.expand(arguments, on_left_out=say_left_out)

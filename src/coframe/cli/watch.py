@@ -115,6 +115,8 @@ def watching(quiet: bool) -> Iterator[Watch]:
     from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
     from rich.text import Text
 
+    from coframe.errors import visible
+
     class TimeColumn(ProgressColumn):
         """The time left, or the time passed while there is no estimate."""
 
@@ -122,7 +124,7 @@ def watching(quiet: bool) -> Iterator[Watch]:
             time = watch.time_left() or f"{task.elapsed or 0:.0f} s"
             return Text(time, style="progress.remaining")
 
-    watch = Watch(lambda text: progress.update(task, description=text))
+    watch = Watch(lambda text: progress.update(task, description=visible(text)))
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeColumn()
     console = progress_console()
     progress = Progress(

@@ -11,6 +11,7 @@ from coframe.errors import InputError
 from coframe.evaluate import metrics, trajectory_errors
 from coframe.io import poses as pose_files
 from coframe.io import trajectory
+from coframe.io.files import read_small
 
 
 def evaluate_poses(file: Path, truth: Path) -> dict[str, Any]:
@@ -100,9 +101,9 @@ def evaluate_trajectory(file: Path, truth: Path) -> dict[str, Any]:
 def _groups(file: Path, names: list[str]) -> list[list[int]]:
     """Clouds that have a common frame, as our own files say; all, in those of others."""
     try:
-        groups = json.loads(file.read_text(encoding="utf-8"))["groups"]
+        groups = json.loads(read_small(file))["groups"]
         return [[names.index(name) for name in group] for group in groups] or [
             list(range(len(names)))
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return [list(range(len(names)))]

@@ -5,7 +5,8 @@ Whatever is wrong is one sentence that names it, says what was expected and what
 Everything behind these checks assumes good input.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from io import IOBase
 from numbers import Integral
 from typing import Any
 
@@ -14,7 +15,7 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.em.constraints import Prior
-from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.errors import LARGEST_NUMBER, InputError, one_line, refuse_masked, visible
 from coframe.geometry import extent
 from coframe.input.normalise import Normalisation
 from coframe.input.options import PosePrior
@@ -35,6 +36,8 @@ STRAY = 1000.0
 FAR = 1e4
 # [limit] How far a rotation matrix may be from one.
 RIGID = 1e-3
+# What arrays of other libraries raise when they cannot be converted.
+UNCONVERTIBLE = (TypeError, ValueError, RuntimeError, AttributeError, BufferError)
 
 
 def as_clouds(
@@ -45,12 +48,7 @@ def as_clouds(
     A cloud is an array-like of shape (N, 2) or (N, 3), or anything with `.points` or `.vertices`.
     `names` appear in messages.
     """
-    if isinstance(clouds, np.ndarray) and clouds.ndim == 2:
-        raise InputError(
-            "clouds: expected a sequence of at least two clouds, found a single array; pass a list"
-            " of arrays"
-        )
-    clouds = list(clouds)
+    clouds = as_list(clouds)
     if len(clouds) < 2:
         alone = "" if names is None else "".join(f", {name}" for name in names)
         raise InputError(
@@ -63,20 +61,92 @@ def as_clouds(
     return checked
 
 
+def as_list(clouds: Any) -> list[Any]:
+    """The clouds as a list; an `InputError` for what cannot be several clouds."""
+    if isinstance(clouds, str | bytes | bytearray | IOBase | Set) or not isinstance(
+        clouds, Iterable
+    ):
+        single = any(hasattr(clouds, each) for each in ("points", "vertices", "__array__"))
+        if single:
+            raise InputError(
+                f"clouds: expected a list of at least two clouds, found a single"
+                f" {type(clouds).__name__}; pass a list"
+            )
+        raise InputError(
+            "clouds: expected a list of arrays or of files, or a dictionary of names and clouds,"
+            f" found {_described(clouds)}"
+        )
+    dimensions = getattr(clouds, "ndim", None)
+    if dimensions in (0, 2) or any(hasattr(clouds, each) for each in ("points", "vertices")):
+        raise InputError(
+            "clouds: expected a list of at least two clouds, found a single"
+            f" {'array' if isinstance(clouds, np.ndarray) else type(clouds).__name__}; pass a list"
+            " of arrays"
+        )
+    return list(clouds)
+
+
+def as_names(value: Any, count: int) -> list[str]:
+    """Names as plain strings, one for each cloud, no two alike, each text on one line."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InputError(
+            f"names: expected a list of strings, one for each cloud, found {type(value).__name__}"
+        )
+    names = list(value)
+    if len(names) != count:
+        raise InputError(f"names: expected {count}, one for each cloud, found {len(names)}")
+    for j, name in enumerate(names):
+        check_name(name, f"names: expected strings, found {{}} for cloud {j}")
+    for j, name in enumerate(names):
+        if name in names[:j]:
+            raise InputError(
+                f"names: expected names that differ, found {name!r} for clouds {names.index(name)}"
+                f" and {j}"
+            )
+    return [str(name) for name in names]
+
+
+def as_name(value: Any, others: Sequence[str]) -> str:
+    """The name of one more cloud, unlike those of the others."""
+    check_name(value, "name: expected a string, found {}")
+    if value in others:
+        raise InputError(
+            f"name: expected a name that no other cloud has, found {value!r}; choose another one"
+        )
+    return str(value)
+
+
+def check_name(name: Any, message: str) -> None:
+    """Refuse what is no text on one line; `message` has room for what was found."""
+    if not isinstance(name, str):
+        raise InputError(message.format(f"{name!r} ({type(name).__name__})") + "; pass text")
+    if not name.strip():
+        raise InputError(message.format("an empty one") + "; leave names out to have them chosen")
+    if visible(name) != name:
+        raise InputError(message.format(repr(name)) + "; pass text on one line")
+
+
 def as_cloud(cloud: Any, name: str) -> Points:
     """One cloud, checked."""
-    for attribute in ("points", "vertices"):
-        if hasattr(cloud, attribute):
-            cloud = getattr(cloud, attribute)
-            break
+    given = cloud
     try:
-        points = np.asarray(cloud)
+        for attribute in ("points", "vertices"):
+            if hasattr(cloud, attribute):
+                cloud = getattr(cloud, attribute)
+                break
+        columns = _coordinates(cloud, name)
+        if columns is None:
+            refuse_masked(name, cloud)
+        points = np.asarray(cloud) if columns is None else np.stack(columns, 1)
         if points.dtype.kind not in "fiu":
             raise TypeError
         points = np.array(points, dtype=np.float64)
-    except (TypeError, ValueError):
+    except InputError:
+        raise
+    except UNCONVERTIBLE as error:
+        why = f" ({one_line(error)})" if hasattr(given, "__array__") and str(error) else ""
         raise InputError(
-            f"{name}: expected an array of real numbers, found {_described(cloud)}"
+            f"{name}: expected an array of real numbers, found {_described(given)}{why}"
         ) from None
     if points.ndim != 2 or points.shape[1] not in (2, 3):
         raise InputError(
@@ -120,8 +190,34 @@ def _triangular_factor(points: Points) -> Float[Array, "S D"]:
     return np.asarray(np.linalg.qr(points, mode="r"))
 
 
+def _coordinates(table: Any, name: str) -> list[Array] | None:
+    """The columns x, y and perhaps z of a table with named columns, in this order."""
+    fields = getattr(getattr(table, "dtype", None), "names", None)
+    names = getattr(table, "columns", None) if fields is None else fields
+    if names is None or not hasattr(table, "__getitem__"):
+        return None
+    known = {str(each).lower(): each for each in names}
+    if "x" in known and "y" in known:
+        axes = [known[axis] for axis in "xyz" if axis in known]
+        for axis in axes:
+            refuse_masked(name, table[axis])
+        return [np.asarray(table[axis]) for axis in axes]
+    if fields is None:
+        return None
+    raise InputError(
+        f"{name}: expected columns x, y and perhaps z, found {', '.join(map(str, names))}; rename"
+        " them, or pass an array of shape (N, 3)"
+    )
+
+
 def _described(value: Any) -> str:
     kind = type(value).__name__
+    if isinstance(value, bytes | bytearray):
+        return f"{kind}; of the name of a file, pass os.fsdecode(...)"
+    if isinstance(value, IOBase):
+        return f"an open file ({kind}); pass its path"
+    if isinstance(value, Set):
+        return f"{kind}, which has no order; pass a list"
     return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
 
 
@@ -158,9 +254,13 @@ def unit_doubt(extents: Sequence[float], names: Sequence[str]) -> str | None:
 
 def numbers(name: str, value: Any) -> Float[Array, "..."]:
     """The value as a float array."""
+    refuse_masked(name, value)
     try:
-        return np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiubO":
+            raise TypeError
+        return np.asarray(array, dtype=float)
+    except UNCONVERTIBLE:
         raise InputError(
             f"{name}: expected an array of numbers, found {type(value).__name__}"
         ) from None
@@ -225,7 +325,7 @@ def as_weights(
         ]
     given = (
         list(value)
-        if isinstance(value, Iterable) and not isinstance(value, str | dict)
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         else [value]
     )
     if len(given) != len(clouds):
@@ -277,7 +377,8 @@ def _without_strays(
 
 def as_fixed(value: Any, count: int) -> tuple[int, ...]:
     """Indices of clouds."""
-    indices = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    indices = list(value) if several else None
     if indices is None:
         raise InputError(f"fixed: expected a list of clouds, found {value!r}")
     for j in indices:

@@ -4,7 +4,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -16,8 +16,17 @@ from jaxtyping import Float, Shaped
 from coframe.compute.cluster import Client, Remote, check_client, collect, parted, submit_all
 from coframe.compute.per_cloud import Local, PerCloud
 from coframe.errors import InputError, optional
-from coframe.input.checks import STRAY, as_cloud, as_clouds, as_weights, check_alike
+from coframe.input.checks import (
+    STRAY,
+    as_cloud,
+    as_clouds,
+    as_list,
+    as_names,
+    as_weights,
+    check_alike,
+)
 from coframe.input.normalise import Summary
+from coframe.input.options import check_callables, check_threads
 from coframe.input.source import ROWS, InMemory, OnDisk, Source, without_strays
 from coframe.io import clouds as cloud_files
 from coframe.io.transaction import SCRATCH, locked
@@ -72,11 +81,9 @@ def open_clouds(
     check_budget: called with the number of files before they are read with a memory budget.
     keep_strays: points far away from all others count, too.
     """
-    if isinstance(clouds, str | PathLike):
-        clouds = [clouds]
-    elif not isinstance(clouds, np.ndarray):
-        clouds = list(clouds)
-    paths = len(clouds) > 0 and all(isinstance(cloud, str | PathLike) for cloud in clouds)
+    check_callables(on_file=on_file)
+    check_threads(threads)
+    clouds, paths, names = gathered(clouds, names)
     stay = paths and (cluster is not None or memory is not None)
     if cluster is not None:
         check_client(cluster)
@@ -89,6 +96,8 @@ def open_clouds(
             "output: expected clouds that stay in their files, found clouds in memory; use"
             " result.save(folder)"
         )
+    if output is not None and not isinstance(output, str | PathLike):
+        raise InputError(f"output: expected the path of a folder, found {type(output).__name__}")
     if weights is not None and stay:
         raise InputError(
             "weights: expected clouds in memory, found clouds that stay in their files"
@@ -99,18 +108,61 @@ def open_clouds(
         with on_disk(clouds, names, threads=threads, folder=folder, on_file=on_file) as given:
             yield given
     elif stay and cluster is not None:
-        yield on_workers(clouds, names, cluster=cluster)
+        given = on_workers(clouds, None, cluster=cluster)
+        yield given if names is None else replace(given, names=as_names(names, len(given.names)))
     elif paths:
         scans, files = cloud_files.open_all(clouds, on_file=lambda *about: on_file(about[2]))
         points = as_clouds([scan.points for scan in scans], names=[str(file) for file in files])
-        names = [scan.name for scan in scans] if names is None else names
+        titles = [scan.name for scan in scans] if names is None else as_names(names, len(scans))
         columns = [scan.numeric_attributes() for scan in scans]
-        yield _loaded(points, columns, names, weights, files, threads, None, keep_strays)
+        yield _loaded(points, columns, titles, weights, files, threads, None, keep_strays)
     else:
-        points = as_clouds(clouds, names=names)
-        names = [f"cloud {j}" for j in range(len(points))] if names is None else names
+        titles = [f"cloud {j}" for j in range(len(clouds))]
+        titles = titles if names is None else as_names(names, len(clouds))
+        points = as_clouds(clouds, names=titles)
         none: list[dict[str, Any]] = [{} for _ in points]
-        yield _loaded(points, none, names, weights, (), threads, cluster, keep_strays)
+        yield _loaded(points, none, titles, weights, (), threads, cluster, keep_strays)
+
+
+def gathered(clouds: Any, names: Any) -> tuple[list[Any], bool, Any]:
+    """What the user gave as clouds, as a list; whether these are paths; and their names if given.
+
+    Of a dictionary, the keys are the names. Its paths are sorted as the files will be.
+    """
+    if isinstance(clouds, str | PathLike):
+        clouds = [clouds]
+    if isinstance(clouds, Mapping):
+        if names is not None:
+            raise InputError(
+                "names: expected none beside a dictionary, whose keys are the names; leave names"
+                " out, or pass a list of clouds"
+            )
+        names = as_names(clouds, len(clouds))
+        clouds = list(clouds.values())
+        named = [j for j, cloud in enumerate(clouds) if isinstance(cloud, str | PathLike)]
+        for j in named:
+            if Path(clouds[j]).is_dir() or cloud_files.expand([clouds[j]]) != [Path(clouds[j])]:
+                raise InputError(
+                    f"{names[j]}: expected one file for each name, found {clouds[j]}; pass folders"
+                    " and patterns in a list"
+                )
+        if len(named) == len(clouds):
+            files = cloud_files.expand(clouds)
+            if len(files) != len(clouds):
+                raise InputError(
+                    f"clouds: expected one file for each of {len(clouds)} names, found"
+                    f" {len(files)} files; name each file once"
+                )
+            order = sorted(range(len(clouds)), key=lambda j: files.index(Path(clouds[j])))
+            names, clouds = [names[j] for j in order], [clouds[j] for j in order]
+    clouds = as_list(clouds)
+    count = sum(isinstance(cloud, str | PathLike) for cloud in clouds)
+    if 0 < count < len(clouds):
+        raise InputError(
+            f"clouds: expected files or arrays, found both, {count} of {len(clouds)} are files;"
+            " read these with coframe.io.clouds.read"
+        )
+    return clouds, count > 0, names
 
 
 def _loaded(
@@ -188,7 +240,8 @@ def on_disk(
             [str(file) for file in each],
         )
         items, summaries = _near(items, summaries)
-        yield Given(items, summaries, titles if names is None else names, each)
+        titles = titles if names is None else as_names(names, len(titles))
+        yield Given(items, summaries, titles, each)
 
 
 def _near(

@@ -22,12 +22,19 @@ def check_whole(options: Any, least: Mapping[str, int]) -> None:
     """Refuse options that are not whole numbers of at least so much; `threads` may be None."""
     for name, smallest in least.items():
         value = getattr(options, name)
-        if name == "threads" and value is None:
-            continue
-        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < smallest:
-            raise InputError(
-                f"{name}: expected a whole number of at least {smallest}, found {value!r}"
-            )
+        if name != "threads" or value is not None:
+            _check_whole(name, value, smallest)
+
+
+def check_threads(threads: Any) -> None:
+    """Refuse what is no number of threads; None is all cores."""
+    if threads is not None:
+        _check_whole("threads", threads, 1)
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise InputError(f"{name}: expected a whole number of at least {least}, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,24 @@ class PosePrior:
     pose: Pose
     covariance: Float[Array, "P P"]
     about: Float[Array, " D"] | None = None
+
+
+def check_kind(name: str, value: Any, kind: type, article: str = "a") -> None:
+    """Refuse an argument of another type."""
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{name}: expected {article} {kind.__name__} of coframe, found {type(value).__name__}"
+        )
+
+
+def check_callables(**arguments: Any) -> None:
+    """Refuse what cannot be called."""
+    for name, value in arguments.items():
+        if not callable(value):
+            raise InputError(
+                f"{name}: expected a function, found {type(value).__name__}; leave it out to be"
+                " told nothing"
+            )
 
 
 def check_options(options: Any) -> None:

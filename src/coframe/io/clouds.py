@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from coframe.errors import InputError, one_line
+from coframe.errors import InputError, one_line, visible
 from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
+from coframe.io.files import regular
 from coframe.io.scan import Scan, in_space
 from coframe.io.transaction import own_files
 from coframe.types import Points, Pose
@@ -287,6 +288,7 @@ def expand(
     found: dict[Path, None] = {}
     for argument in arguments:
         path = Path(argument)
+        _refuse_bad_name(path)
         if path.is_dir():
             files = _clouds_of(path, on_left_out)
             if not files:
@@ -362,10 +364,13 @@ def open_all(
 
 
 def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[str], list[Path]]:
-    """The names of the scans of all files, from the names in the files, and the file of each."""
+    """The names of the scans of all files, from the names in the files, and the file of each.
+
+    What is no text in a name becomes an escape.
+    """
     files = [path for path, several in zip(paths, names, strict=True) for _ in several]
     own = [
-        path.stem if len(several) == 1 else f"{path.stem}/{name}"
+        visible(path.stem if len(several) == 1 else f"{path.stem}/{name}")
         for path, several in zip(paths, names, strict=True)
         for name in several
     ]
@@ -391,12 +396,14 @@ def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
             return tried
         twice = {name for name in tried if tried.count(name) > 1}
         tried = [
-            "/".join((*path.parts[:-1][-depth:], name)) if current in twice else current
+            "/".join((*map(visible, path.parts[:-1][-depth:]), name))
+            if current in twice
+            else current
             for current, name, path in zip(tried, names, files, strict=True)
         ]
     twice = {name for name in tried if tried.count(name) > 1}
     tried = [
-        name + path.suffix if name in twice else name
+        name + visible(path.suffix) if name in twice else name
         for name, path in zip(tried, files, strict=True)
     ]
     return [
@@ -416,7 +423,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def kind_of(path: Path) -> str | None:
     """The format of a file by the mark at its beginning, else by its suffix; None if unknown."""
-    with path.open("rb") as file:
+    with regular(path) as file:
         start = file.read(512)
     for mark, kind in MARKS.items():
         if start.startswith(mark):
@@ -434,17 +441,17 @@ def kind_of(path: Path) -> str | None:
 
 def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path = Path(path)
-    if not path.is_file():
-        raise InputError(
-            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}; check"
-            " the path"
-        )
     try:
         kind = kind_of(path)
         empty = path.stat().st_size == 0
-    except OSError as error:
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a file, found nothing; check the path") from None
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"{path}: expected a file that can be read, found one that cannot ({error.strerror})"
+            f"{path}: expected a file that can be read, found one that cannot ({reason})"
         ) from None
     if empty:
         raise InputError(f"{path}: expected a cloud, found an empty file; leave it out")
@@ -462,7 +469,7 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if str(path) in str(error):
+        if visible(path) in str(error):
             raise
         raise InputError(f"{path}: {error}") from None
     except (*BAD_FILE, *BAD_ARCHIVE) as error:
@@ -470,6 +477,20 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
             f"{path}: expected a cloud in {NAMES[kind]} format, found something else"
             f" ({one_line(error)})"
         ) from error
+
+
+def _refuse_bad_name(path: Path) -> None:
+    """Refuse a path that no file can have, or behind which nothing may be seen."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"{str(path)[:300]}: expected the path of a file or a folder, found one that cannot be"
+            f" used ({reason})"
+        ) from None
 
 
 def _without_own(

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from coframe.errors import LARGEST_NUMBER, InputError
+from coframe.errors import LARGEST_NUMBER, InputError, refuse_masked, visible
 from coframe.io import clouds as cloud_files
 from coframe.io import depth, images
 from coframe.io.depth import Intrinsics
+from coframe.io.files import read_small
 from coframe.types import Array, Points
 
 T = TypeVar("T")
@@ -153,9 +154,9 @@ def open_frames(
         )
 
     def read(i: int) -> Frame:
-        return _frame(cloud_files.read(files[i]), i / RATE, files[i].name)
+        return _frame(cloud_files.read(files[i]), i / RATE, visible(files[i].name))
 
-    return FrameSource(tuple(path.name for path in files), _times(files), read)
+    return FrameSource(tuple(visible(path.name) for path in files), _times(files), read)
 
 
 def from_arrays(clouds: Sequence[Any], times: Float[Array, " N"] | None = None) -> FrameSource:
@@ -163,9 +164,13 @@ def from_arrays(clouds: Sequence[Any], times: Float[Array, " N"] | None = None) 
     stamps = np.arange(len(clouds)) / RATE if times is None else times
 
     def read(i: int) -> Frame:
+        refuse_masked(f"frame {i}", clouds[i])
         try:
-            points = np.asarray(clouds[i], float)
-        except (TypeError, ValueError):
+            points = np.asarray(clouds[i])
+            if points.dtype.kind not in "fiub":
+                raise TypeError
+            points = np.asarray(points, float)
+        except (TypeError, ValueError, RuntimeError):
             raise InputError(
                 f"frame {i}: expected points in space, shape (N, 3), found"
                 f" {type(clouds[i]).__name__}"
@@ -197,9 +202,9 @@ def _image_source(
     def read(i: int) -> Frame:
         points = depth.points(_image(files[i]), camera, step=step)
         points = points[(points[:, 2] > near) & (points[:, 2] < far)]
-        return Frame(float(times[i]), points, by_depth(points), files[i].name)
+        return Frame(float(times[i]), points, by_depth(points), visible(files[i].name))
 
-    return FrameSource(tuple(path.name for path in files), times, read)
+    return FrameSource(tuple(visible(path.name) for path in files), times, read)
 
 
 def _image(path: Path) -> Shaped[Array, "H W"]:
@@ -235,13 +240,15 @@ def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
 
 def _tum_list(path: Path) -> tuple[Float[Array, " N"], list[Path]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode("utf-8")
         rows = [
             line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")
         ]
         times = np.array([float(time) for time, _ in rows])
         if not (np.abs(times) <= LARGEST_NUMBER).all():
             raise ValueError
+    except InputError:
+        raise
     except ValueError:
         raise InputError(
             f"{path}: expected a time and a file name a line, found something else"

@@ -13,13 +13,24 @@ from jaxtyping import Shaped
 
 from coframe.errors import InputError, one_line, optional
 from coframe.io import depth
-from coframe.io.files import foreign
+from coframe.io.files import foreign, read_small, regular
 from coframe.io.scan import Scan
 from coframe.types import Array
 
 SIDECAR = "intrinsics.json"
+BAD_FILE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 # [limit, pixels]
 LARGEST = 100_000_000
+# [limit, bytes] Of the file of an image: twice as many as the largest one has uncompressed.
+LARGEST_FILE = 8 * LARGEST
 # [limit, pixels, and stored values per metre] No camera has more.
 FARTHEST = 1e9
 
@@ -28,7 +39,10 @@ def read_depth(path: str | os.PathLike[str]) -> Shaped[Array, "H W"]:
     """The stored values of a depth image with one channel."""
     pillow = optional("PIL.Image", "images", "depth images")
     # From an open file, pillow allocates any length that a damaged file promises.
-    content = BytesIO(Path(path).read_bytes())
+    with regular(path) as file:
+        content = BytesIO(file.read(LARGEST_FILE + 1))
+    if content.getbuffer().nbytes > LARGEST_FILE:
+        raise ValueError(f"it has more than {LARGEST_FILE >> 20} MB")
     with foreign(), warnings.catch_warnings():
         warnings.simplefilter("error")  # pillow only warns of images that unpack without bound
         with pillow.open(content) as image:
@@ -77,7 +91,7 @@ def intrinsics_of_folder(folder: Path) -> depth.Intrinsics | None:
 def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
     """The camera that an intrinsics file describes."""
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8"))
+        content = json.loads(read_small(file))
         if "preset" in content:
             return depth.PRESETS[content["preset"]]
         numbers = {
@@ -92,7 +106,9 @@ def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
             raise ValueError("fx, fy and scale are not all positive")
         if not max(abs(camera.cx), abs(camera.cy)) < FARTHEST:
             raise ValueError("cx and cy are pixels")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except InputError:
+        raise
+    except BAD_FILE as error:
         presets = ", ".join(depth.PRESETS)
         raise InputError(
             f"{file}: expected fx, fy, cx, cy and scale, or a preset of {presets}; found something"

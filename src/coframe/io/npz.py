@@ -7,10 +7,11 @@ import io
 import os
 import zipfile
 from collections.abc import Mapping
+from typing import BinaryIO
 
 import numpy as np
 
-from coframe.io.files import foreign
+from coframe.io.files import foreign, regular
 from coframe.types import Array
 
 # [limit] Factor by which an archive may grow when unpacked.
@@ -21,7 +22,8 @@ FREE = 1 << 28
 
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Every array of an archive by its name; a ValueError where one is not as promised."""
-    return _read(path, os.stat(path).st_size)
+    with regular(path) as file:
+        return _read(file, os.fstat(file.fileno()).st_size)
 
 
 def read_bytes(content: bytes) -> dict[str, Array]:
@@ -29,7 +31,7 @@ def read_bytes(content: bytes) -> dict[str, Array]:
     return _read(io.BytesIO(content), len(content))
 
 
-def _read(source: str | os.PathLike[str] | io.BytesIO, size: int) -> dict[str, Array]:
+def _read(source: BinaryIO, size: int) -> dict[str, Array]:
     with foreign(), zipfile.ZipFile(source) as archive:
         members = archive.infolist()
         packed = sum(member.compress_size for member in members)

@@ -19,9 +19,9 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.errors import InputError, one_line
+from coframe.errors import InputError, one_line, visible
 from coframe.io import e57
-from coframe.io.files import atomic, file_names
+from coframe.io.files import as_json, atomic, file_names, read_small, regular
 from coframe.io.scan import Scan, in_space
 from coframe.io.table import table
 from coframe.types import Array, Pose, Poses
@@ -40,8 +40,8 @@ FORMATS = {
     "open3d": ".json",
     "e57": ".e57",
 }
-# [limit, bytes] No pose file is larger.
-LARGEST = 1 << 30
+# [format] How E57 files begin.
+E57 = b"ASTM-E57"
 # [limit] Difference of a quaternion's length from 1, at most.
 UNIT_TOLERANCE = 1e-2
 NamedPoses = dict[str, Pose]
@@ -78,8 +78,7 @@ def write(
     ]
     with atomic(path) as temporary:
         temporary.write_text(
-            json.dumps({"format": FORMAT, "clouds": clouds, **header}, indent=1) + "\n",
-            encoding="utf-8",
+            as_json({"format": FORMAT, "clouds": clouds, **header}) + "\n", encoding="utf-8"
         )
 
 
@@ -205,7 +204,8 @@ def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Poses:
     InputError
         If a cloud has no pose or several.
     """
-    known = read(path)
+    known = {visible(name): pose for name, pose in read(path).items()}
+    names = [visible(name) for name in names]
     if list(known) == [str(j) for j in range(len(names))] and not set(names) & set(known):
         return np.array(list(known.values()))
     short: dict[str, list[str]] = {}
@@ -260,12 +260,10 @@ def _checked(pose: Array) -> Pose:
 
 
 def _read_file(path: Path) -> NamedPoses:
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f"it is {path.stat().st_size} bytes long")
-    content = path.read_bytes()
-    if content.startswith(b"ASTM-E57"):
-        return e57.read_poses(path)
-    text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    with regular(path) as file:
+        if file.read(len(E57)) == E57:
+            return e57.read_poses(path)
+    text = read_small(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     start = text.lstrip()
     if start.startswith(("{", "[")):
         return _of_json(json.loads(text))
@@ -287,7 +285,10 @@ def _of_json(content: Any) -> NamedPoses:
         }
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}")
-    return {str(cloud["name"]): np.array(cloud["pose"], float) for cloud in content["clouds"]}
+    poses = {str(cloud["name"]): np.array(cloud["pose"], float) for cloud in content["clouds"]}
+    if len(poses) < len(content["clouds"]):
+        raise ValueError("it has two poses of one name")
+    return poses
 
 
 def _of_mlp(text: str) -> NamedPoses:
@@ -482,10 +483,7 @@ def _as_open3d(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
         }
         for j, (source, target) in enumerate(pairwise(poses))
     ]
-    return (
-        json.dumps({"class_name": "PoseGraph", "edges": edges, "nodes": nodes, **version}, indent=1)
-        + "\n"
-    )
+    return as_json({"class_name": "PoseGraph", "edges": edges, "nodes": nodes, **version}) + "\n"
 
 
 WRITERS: dict[str, Callable[[Sequence[str], Sequence[str], Array], str]] = {

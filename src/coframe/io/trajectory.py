@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation, Slerp
 from coframe import geometry
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import is_rigid
-from coframe.io.files import atomic
+from coframe.io.files import atomic, read_small
 from coframe.io.table import table
 from coframe.types import Array
 
@@ -151,12 +151,16 @@ def write_kitti(path: str | os.PathLike[str], trajectory: Trajectory) -> None:
 def _table(path: str | os.PathLike[str], columns: int, meaning: str) -> Float[Array, "N C"]:
     """Rows of numbers, read as those of `io.poses` are."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(
-            f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}"
-        )
     try:
-        values, _ = table(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), columns)
+        values, _ = table(read_small(path).removeprefix(b"\xef\xbb\xbf"), columns)
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a file, found nothing; check the path") from None
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file that can be read, found one that cannot ({error.strerror})"
+        ) from None
     except ValueError as error:
         raise InputError(
             f"{path}: expected {meaning} a line, found something else ({error})"

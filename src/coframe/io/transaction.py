@@ -25,10 +25,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from coframe.errors import InputError
-from coframe.io.files import umask
+from coframe.io.files import as_json, regular, umask
 
 try:
     import fcntl
@@ -53,6 +53,8 @@ WITHOUT_MANIFEST = {
 }
 # [limit] Bytes of a manifest, and of what a lock says of its owner.
 LARGEST_MANIFEST, LARGEST_OWNER = 1 << 26, 1 << 12
+# [size] Bytes that are read at a time.
+BLOCK = 1 << 20
 # [limit] Seconds to wait for another process that moves files into place, or exports some.
 PATIENCE = 10.0
 # [size] Seconds between two looks at what another process does.
@@ -105,8 +107,7 @@ class Manifest:
         """Write it, whole or not at all."""
         temporary = folder / f"{NEW}manifest"
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT} | asdict(self), file, indent=1)
-            file.write("\n")
+            file.write(as_json({"format": FORMAT} | asdict(self)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~umask())
@@ -130,25 +131,21 @@ class Manifest:
 
 def digest_of(path: StrPath) -> str:
     """A digest of the content of a file."""
+    found = hashlib.blake2b(digest_size=20)
     with open_regular(path) as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+        while block := file.read(BLOCK):
+            found.update(block)
+    return found.hexdigest()
 
 
-def open_regular(path: StrPath) -> Any:
-    """A file open for reading in binary, if it is a regular one and no link that leads out of its
-    folder.
-    """
+def open_regular(path: StrPath) -> BinaryIO:
+    """Open a regular file for reading that is no link that leads out of its folder."""
     path = Path(path)
     if path.is_symlink() and not _within(path.resolve(), path.parent.resolve()):
         raise InputError(
             f"{path}: is a link that leads out of its folder; replace it by the file itself"
         )
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    file = os.fdopen(handle, "rb")
-    if not path.is_file():
-        file.close()
-        raise InputError(f"{path}: is not a regular file")
-    return file
+    return regular(path)
 
 
 def _within(path: Path, folder: Path) -> bool:

@@ -19,6 +19,7 @@ from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.input.checks import as_poses, numbers
 from coframe.input.given import open_clouds
 from coframe.input.normalise import RADIUS, Normalisation
+from coframe.input.options import check_callables
 from coframe.paper import initial
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
@@ -86,9 +87,10 @@ def batch(
     >>> result = coframe.paper.batch(clouds, means, gamma=0.1)
     >>> result.poses, result.mixture.means, result.mixture.variances
     """
+    check_callables(on_iteration=on_iteration)
     with open_clouds(clouds, None, None, threads=threads, keep_strays=True) as given:
         points = [cloud.points for cloud in given.loaded]
-        means = np.asarray(means, float)
+        means = numbers("means", means)
         _check(points, means, gamma, epsilon)
         K, D = means.shape
         if poses is None:

@@ -18,7 +18,7 @@ from coframe.em.loop import Status
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.errors import InputError
-from coframe.input.checks import as_clouds, as_poses
+from coframe.input.checks import as_clouds, as_name, as_poses
 from coframe.input.normalise import Normalisation
 from coframe.paper import initial
 from coframe.paper.batch import SMALLEST_VARIANCE, UpdateSpheres, batch, move
@@ -74,7 +74,7 @@ def integrate(
     --------
     >>> result = coframe.paper.integrate(result, cloud, gamma=0.1)
     """
-    name = f"cloud {len(result.clouds)}" if name is None else name
+    name = f"cloud {len(result.clouds)}" if name is None else as_name(name, result.names)
     cloud = as_clouds([result.clouds[-1], cloud], names=[result.names[-1], name])[1]
     if not result.mixture.spherical:
         raise InputError(
@@ -82,10 +82,7 @@ def integrate(
             " coframe.extend"
         )
     D = cloud.shape[1]
-    if pose is None:
-        pose = result.poses[-1]
-    else:
-        pose = as_poses(np.asarray(pose)[None], 1, D, name="pose")[0]
+    pose = result.poses[-1] if pose is None else as_poses([pose], 1, D, name="pose")[0]
     gamma = 1 / len(result.mixture) if gamma is None else gamma
 
     frames = Normalisation(np.median(cloud, axis=0)[None], geometry.extent(cloud))

@@ -11,6 +11,7 @@ import numpy as np
 from coframe.em import loop
 from coframe.em.loop import Iteration
 from coframe.input.given import open_clouds
+from coframe.input.options import Options, check_callables
 from coframe.paper import initial
 from coframe.paper.batch import batch
 from coframe.result.registration import Registration
@@ -64,6 +65,8 @@ def batch_with_defaults(
     --------
     >>> result = coframe.paper.batch_with_defaults("scans/*.ply")
     """
+    Options(seed=seed, threads=threads, components=1 if components is None else components)
+    check_callables(on_iteration=on_iteration)
     with open_clouds(clouds, None, names, threads=threads, on_file=on_file) as given:
         points = [cloud.points for cloud in given.loaded]
     rng = np.random.default_rng(seed)

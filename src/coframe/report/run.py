@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from coframe.errors import InputError
-from coframe.io.files import atomic
-from coframe.io.transaction import Manifest, open_regular
+from coframe.errors import InputError, one_line
+from coframe.io.files import as_json, atomic, read_small
+from coframe.io.transaction import Manifest
 from coframe.types import Poses
 
 FORMAT = "coframe-run/1"
@@ -48,7 +48,7 @@ class Run:
             "start": None if self.start is None else self.start.tolist(),
         }
         with atomic(path) as temporary:
-            temporary.write_text(json.dumps(content, indent=1) + "\n")
+            temporary.write_text(as_json(content) + "\n")
         return path
 
 
@@ -61,8 +61,7 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
     if manifest is not None:
         manifest.check(folder, [FILE])
     try:
-        with open_regular(path) as file:
-            content = json.loads(file.read())
+        content = json.loads(read_small(path))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         start = None if content["start"] is None else np.array(content["start"], float)
@@ -76,8 +75,10 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
             seconds,
             start,
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except InputError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(
-            f"{path}: expected a {FORMAT} file, found something else ({error});"
+            f"{path}: expected a {FORMAT} file, found something else ({one_line(error)});"
             " delete it to write a report without it"
         ) from None

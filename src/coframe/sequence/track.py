@@ -18,9 +18,10 @@ from coframe.em import seeding
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
 from coframe.geometry import extent
+from coframe.input.options import check_callables, check_kind
 from coframe.io import npz, ply, trajectory
 from coframe.io.depth import Intrinsics
-from coframe.io.files import atomic
+from coframe.io.files import as_json, atomic
 from coframe.io.frames import FrameSource, from_arrays, open_frames
 from coframe.io.trajectory import Trajectory
 from coframe.io.transaction import MANIFEST, Manifest, consistent, transaction
@@ -195,7 +196,7 @@ class Track(Trajectory):
             indices = np.array([keyframe.index for keyframe in self.keyframes], "<i4")
             ply.write(folder / "merged.ply", self.merged(), frame=np.repeat(indices, sizes))
         with atomic(folder / "track.json") as temporary:
-            temporary.write_text(json.dumps(self.record(), indent=1) + "\n")
+            temporary.write_text(as_json(self.record()) + "\n")
         arrays = {
             "times": self.times,
             "poses": self.poses,
@@ -319,6 +320,10 @@ def track(
     """
     if not isinstance(options, TrackOptions):
         raise InputError(f"options: expected TrackOptions, found {type(options).__name__}")
+    check_kind("recipe", recipe, SequenceRecipe)
+    check_callables(on_frame=on_frame)
+    if checkpoint is not None:
+        check_kind("checkpoint", checkpoint, Checkpoint)
     frames = _frames(source, intrinsics)
     tracker = Tracker(options, recipe)
     if checkpoint is not None:
