@@ -232,5 +232,8 @@ def test_distances_between_poses_follow_the_recipe() -> None:
     a = run.fit(drawn, frames.enter_poses(scene.poses, np.zeros(3)), last)
     b = run.fit(drawn, a.poses, last)
     nothing = replace(ALIGN, model=replace(ALIGN.model, min_shared=1e9))
-    near, far = (schedule.pose_distance(a, b, UNCONSTRAINED, recipe) for recipe in (nothing, ALIGN))
+    near, far = (
+        schedule.pose_distance(a.poses, b, schedule.pose_deviation(b, UNCONSTRAINED, recipe))
+        for recipe in (nothing, ALIGN)
+    )
     assert near < 1e-3 * far

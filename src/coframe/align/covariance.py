@@ -52,9 +52,9 @@ def error_covariance(
 
     C is `pose_covariance`; b is `tangential_bias`, taken for an error of unknown sign.
     """
+    b = tangential_bias(moments, mixture, poses, constraints, recipe)
     system = _system(moments, mixture, poses, constraints, independent, recipe)
     chance = system.covariances()
-    b = tangential_bias(moments, mixture, poses, constraints, recipe)
     return _about_clouds(chance + b[:, :, None] * b[:, None, :], system.centre, poses)
 
 
@@ -76,7 +76,7 @@ def tangential_bias(
     firm = np.linalg.inv(mixture.covariances)
     soft = softened(mixture.covariances, recipe.bias_slide, recipe.model)
     gradients = [
-        System(moments, P, centre, poses, recipe=recipe.model).gradient for P in (firm, soft)
+        System(moments, P, centre, poses, recipe=recipe.model).bare_gradient() for P in (firm, soft)
     ]
     system = System(moments, soft, centre, poses, constraints, recipe.model)
     return system.twists(score=gradients[0] - gradients[1])

@@ -9,7 +9,6 @@ The last level then starts from the best of them (`finish`). See `level` for wha
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Int
@@ -49,6 +48,15 @@ class Trials:
     def doubtful(self) -> bool:
         """Whether poses that differ explain the clouds about as well."""
         return bool(self.rivals)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Repetitions of the last level, each from the poses of the one before."""
+
+    last: Fit
+    poses: list[Poses]  # of the last repetitions
+    settled: bool  # whether they left the poses unchanged
 
 
 def trials(run: Run, poses: Poses, drawn: PerCloud[Cloud] | None = None) -> Trials:
@@ -105,51 +113,54 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     more = any(count > last.points for count in run.counts)
     again = replace(last, iterations=recipe.repeat_iterations)
 
-    def chain(own: Run, start: Fit) -> list[Fit]:
-        fits = [own.fit(drawn, start.poses, last, history=start.history)]
+    def repeat(own: Run, start: Fit) -> Chain:
+        fit = own.fit(drawn, start.poses, last, history=start.history)
+        poses = [fit.poses]
         unchanged = 0
-        report(fits, unchanged)
+        report(len(poses), unchanged)
         while (
             unchanged < recipe.repetitions
-            and len(fits) <= recipe.max_repetitions
-            and fits[-1].status is not Status.STOPPED
+            and len(poses) <= recipe.max_repetitions
+            and fit.status is not Status.STOPPED
         ):
             points = own.draw(last.points) if more else drawn
-            fits.append(own.fit(points, fits[-1].poses, again, history=fits[-1].history))
-            unchanged = unchanged + 1 if same(fits[-2], fits[-1]) else 0
-            report(fits, unchanged)
-        return fits
+            history = fit.history
+            del fit  # makes room for the next: of many clouds, its moments are large
+            fit = own.fit(points, poses[-1], again, history=history)
+            poses.append(fit.poses)
+            unchanged = unchanged + 1 if same(poses[-2], fit) else 0
+            report(len(poses), unchanged)
+        return Chain(fit, poses[-recipe.repetitions :], unchanged >= recipe.repetitions)
 
-    def report(fits: list[Fit], unchanged: int) -> None:
-        share = len(fits) / (len(fits) + recipe.repetitions - unchanged)
+    def report(fits: int, unchanged: int) -> None:
+        share = fits / (fits + recipe.repetitions - unchanged)
         run.on_progress(TRIED + (REPEATED - TRIED) * share)
 
-    def same(a: Fit, b: Fit) -> bool:
-        return pose_distance(a, b, run.constraints, recipe) < recipe.same_sigmas
+    def same(poses: Poses, fit: Fit) -> bool:
+        deviation = pose_deviation(fit, run.constraints, recipe)
+        return pose_distance(poses, fit, deviation) < recipe.same_sigmas
 
     starts = [found.best] * recipe.chains + found.rivals[:1]
-    chains = run.map([partial(chain, start=start) for start in starts])
-    best, *others = sorted(chains, key=lambda fits: run.value(fits[-1]), reverse=True)
-    decided = not rivals([best[-1], *(fits[-1] for fits in others)], run, recipe.min_lead)
+    chains = run.map([partial(repeat, start=start) for start in starts])
+    best, *others = sorted(chains, key=lambda chain: run.value(chain.last), reverse=True)
+    decided = not rivals([best.last, *(chain.last for chain in others)], run, recipe.min_lead)
+    deviation = pose_deviation(best.last, run.constraints, recipe)
     ends = [
-        fit.poses
-        for fits in chains
-        if same(fits[-1], best[-1])
-        for fit in fits[-recipe.repetitions :]
+        poses
+        for chain in chains
+        if pose_distance(chain.last.poses, best.last, deviation) < recipe.same_sigmas
+        for poses in chain.poses
     ]
     if run.constraints.priors or not ends:  # what priors leave free, each chain chose for itself
-        ends = [best[-1].poses]
+        ends = [best.last.poses]
     poses = average_poses(ends, run.constraints.gauge_free)
-    history = best[-1].history
+    history, status, settled = best.last.history, best.last.status, best.settled
+    del chains, best, others  # makes room
     if more:
         many = run.draw(recipe.more_points * last.points)
         end = run.fit(many, poses, again, history=history)
     else:
         end = run.fit(drawn, poses, replace(last, iterations=0), history=history)
-    settled = len(best) > recipe.repetitions and all(
-        same(a, b) for a, b in pairwise(best[-recipe.repetitions - 1 :])
-    )
-    status = best[-1].status
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
     return replace(end, status=status), decided
@@ -191,13 +202,17 @@ def rivals(
     ]
 
 
-def pose_distance(a: Fit, b: Fit, constraints: Constraints, recipe: AlignRecipe = ALIGN) -> float:
-    """How far the poses of two fits differ, in standard deviations of the poses."""
-    difference = loop.relative_twists(a.poses, b.poses, b.mixture)
-    covariance = pose_covariance(b.moments, b.mixture, b.poses, constraints, recipe=recipe)
+def pose_deviation(fit: Fit, constraints: Constraints, recipe: AlignRecipe = ALIGN) -> float:
+    """The standard deviation of the least certain pose [share of the radius]."""
+    covariance = pose_covariance(fit.moments, fit.mixture, fit.poses, constraints, recipe=recipe)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
-    unit = max(loop.largest_step(deviations, RADIUS), ROUNDING)
-    return loop.largest_step(difference, RADIUS) / unit
+    return max(loop.largest_step(deviations, RADIUS), ROUNDING)
+
+
+def pose_distance(poses: Poses, fit: Fit, deviation: float) -> float:
+    """How far other poses differ from those of a fit, in standard deviations of the latter."""
+    difference = loop.relative_twists(poses, fit.poses, fit.mixture)
+    return loop.largest_step(difference, RADIUS) / deviation
 
 
 def average_poses(results: Sequence[Poses], gauge_free: bool) -> Poses:

@@ -247,6 +247,13 @@ class Sweep:
             for j, cloud in enumerate(self.clouds)
             for start, stop in _pieces(len(cloud), size)
         ]
+        self._bounds = np.searchsorted(
+            [j for j, _, _ in self._tasks], np.arange(len(self.clouds) + 1)
+        )
+        # Where the sums of a task are kept until those of its cloud are added up; -1: nowhere,
+        # since it is the only one of its cloud.
+        several = np.repeat(np.diff(self._bounds) > 1, np.diff(self._bounds))
+        self._kept = np.where(several, np.cumsum(several) - 1, -1)
         self._sums = np.empty((0, 0, 0))  # kept between sweeps: fresh pages cost more than the sums
 
     def moments(
@@ -266,35 +273,25 @@ class Sweep:
         full = not mixture.spherical if full is None else full
         components = Components.of(mixture, full) if components is None else components
         full = components.full
-        self._run(poses, mixture, components)
         M, (K, D) = len(self.clouds), mixture.means.shape
         mass, first, second = (
             np.empty((M, K)),
             np.empty((M, K, D)),
             np.empty((M, K, D * D if full else 1)),
         )
-        bounds = np.searchsorted([j for j, _, _ in self._tasks], np.arange(M + 1))
 
-        def collect(j: int) -> None:
-            kernels.collect(
-                self._sums[bounds[j] : bounds[j + 1]],
-                components.order,
-                mass[j],
-                first[j],
-                second[j],
-            )
+        def collect(j: int, sums: Float[Array, "T Kp S"]) -> None:
+            kernels.collect(sums, components.order, mass[j], first[j], second[j])
 
-        self._map(collect, M)
+        self._run(poses, mixture, components, collect=collect)
         second = second.reshape((M, K, D, D) if full else (M, K))
-        return Moments(mixture.means, mass, first, second, self.points), self._log_likelihood(
-            bounds
-        )
+        return Moments(mixture.means, mass, first, second, self.points), self._log_likelihood()
 
     def assign(self, poses: Poses, mixture: Mixture) -> list[Assignment]:
         """Each point's density under the mixture and its most probable component."""
         components = Components.of(mixture, not mixture.spherical)
         raw = [(np.empty(len(cloud)), np.empty(len(cloud), np.int64)) for cloud in self.clouds]
-        self._run(poses, mixture, components, raw)
+        self._run(poses, mixture, components, points=raw)
         # kernel index -> component; -1 picks the last entry
         names = np.concatenate([components.order, [-1]])
         return [
@@ -307,11 +304,19 @@ class Sweep:
         poses: Array,
         mixture: Mixture,
         components: Components,
+        *,
         points: list[tuple[Array, Array]] | None = None,
+        collect: Callable[[int, Array], None] = lambda cloud, sums: None,
     ) -> None:
+        """Sweep over all clouds; `collect` is called with each cloud and the sums of its tasks.
+
+        The sums of a cloud's only task are collected at once, from a table that each thread uses
+        again and again and that stays in its cache: many clouds take no memory here.
+        """
         D = mixture.dimension
         sums = kernels.FULL_SUMS if components.full else kernels.SPHERE_SUMS
-        shape = (len(self._tasks), components.geometry.shape[1], sums)
+        size = (components.geometry.shape[1], sums)
+        shape = (int(self._kept.max()) + 1, *size)
         if self._sums.shape != shape:
             self._sums = np.empty(shape)
         R, t = np.tile(np.eye(3), (len(poses), 1, 1)), np.zeros((len(poses), 3))
@@ -321,32 +326,46 @@ class Sweep:
         self._results = [(0.0, 0)] * len(self._tasks)
         nothing = np.empty(0), np.empty(0, np.int64)
 
-        def task(i: int) -> None:
+        def task(i: int, table: Float[Array, "1 Kp S"]) -> None:
             j, start, stop = self._tasks[i]
             own = j if len(weights) > 1 else 0
             density, label = points[j] if points else nothing
-            self._sums[i] = 0
+            only = self._kept[i] < 0
+            sums = table[0] if only else self._sums[self._kept[i]]
+            sums[:] = 0
             self._results[i] = kernels.sweep(
                 self.clouds[j].rows, R[j], t[j],
                 components.geometry, components.reach, components.stiffest, components.boxes,
                 log_weights[own], heaviest[own], self.tolerance, mixture.outlier_density,
-                start, stop, self._sums[i], density, label,
+                start, stop, sums, density, label,
             )  # fmt: skip
+            if only:
+                collect(j, table)
 
-        self._map(task, len(self._tasks))
+        def add_up(n: int, table: Float[Array, "1 Kp S"]) -> None:
+            a, b = self._bounds[cut[n]], self._bounds[cut[n] + 1]
+            collect(cut[n], self._sums[self._kept[a] : self._kept[b - 1] + 1])
+
+        self._map(task, len(self._tasks), size)
+        cut = np.flatnonzero(np.diff(self._bounds) > 1).tolist()
+        self._map(add_up, len(cut), size)
         self.pairs = sum(pairs for _, pairs in self._results)
 
-    def _log_likelihood(self, bounds: Array) -> Float[Array, " M"]:
+    def _log_likelihood(self) -> Float[Array, " M"]:
         each = np.array([log_likelihood for log_likelihood, _ in self._results])
-        return np.array([each[a:b].sum() for a, b in itertools.pairwise(bounds)])
+        return np.array([each[a:b].sum() for a, b in itertools.pairwise(self._bounds)])
 
-    def _map(self, task: Callable[[int], None], count: int) -> None:
-        """Run the tasks on the threads, each taking the next one when it is free."""
+    def _map(self, task: Callable[[int, Array], None], count: int, size: tuple[int, int]) -> None:
+        """Run the tasks on the threads, each taking the next one when it is free.
+
+        Each thread passes them a table of its own.
+        """
         take = itertools.count().__next__
 
         def work() -> None:
+            table = np.empty((1, *size))
             while (i := take()) < count:
-                task(i)
+                task(i, table)
 
         helpers = [pool(self.threads).submit(work) for _ in range(min(self.threads, count) - 1)]
         work()

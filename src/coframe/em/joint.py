@@ -97,6 +97,15 @@ class System:
         """The gradient of -Q, priors included."""
         return self.equations.gradient
 
+    def bare_gradient(self) -> Float[Array, "M P"]:
+        """The gradient of -Q without priors, where the matrix is not needed."""
+        M, K = self.moments.mass.shape
+        own, g, W = np.zeros((M, 6, 6)), np.zeros(6 * M), np.empty((3, 6 * M))
+        in_space = self._in_space()
+        for k in range(K):
+            joint_kernels.joint_blocks(self.moments.mass, *in_space, k, k + 1, own, g, W)
+        return g.reshape(M, 6)[:, entries_of(len(self.centre))]
+
     @property
     def allowed(self) -> Bool[Array, "M P"]:
         """Which entries of the twists may differ from zero."""
@@ -199,11 +208,12 @@ class DenseEquations:
         """From moments in space."""
         M, K = mass.shape
         own, g, H = np.zeros((M, 6, 6)), np.zeros(6 * M), np.zeros((6 * M, 6 * M))
+        rows, product = np.empty((3 * min(K, CHUNK), 6 * M)), np.empty_like(H)
         for start in range(0, K, CHUNK):
             stop = min(start + CHUNK, K)
-            W = np.empty((3 * (stop - start), 6 * M))
+            W = rows[: 3 * (stop - start)]
             joint_kernels.joint_blocks(mass, first, second, arm, precisions, start, stop, own, g, W)
-            H -= W.T @ W
+            H -= np.matmul(W.T, W, out=product)
         each, block = np.arange(M), np.arange(6)
         own += np.swapaxes(own, 1, 2)  # only the upper triangles were built
         own[:, block, block] /= 2
@@ -232,41 +242,65 @@ class DenseEquations:
     ) -> Float[Array, "M P"]:
         """H^-1 right with `extra` on the diagonal, of the entries that are allowed to move."""
         free = allowed.ravel()
-        H = self.regularised(self.H + np.diag(extra.ravel()), gauge_free)
+        H = self.regularised(extra.ravel(), gauge_free)
         found = np.zeros(right.size)
-        found[free] = _solve(H[np.ix_(free, free)], right.ravel()[free])
+        found[free] = _solve(_part(H, free), right.ravel()[free])
         return found.reshape(right.shape)
 
     def covariances(self, allowed: Bool[Array, "M P"], gauge_free: bool) -> Float[Array, "M P P"]:
-        """The blocks of H^-1 on the diagonal, less the common motion where that is free."""
-        M, P = self.gradient.shape
-        whole = self.covariance(allowed, gauge_free)
-        return np.stack([whole[P * j : P * j + P, P * j : P * j + P] for j in range(M)])
+        """The blocks of H^-1 on the diagonal, less the common motion where that is free.
 
-    def covariance(self, allowed: Bool[Array, "M P"], gauge_free: bool) -> Float[Array, "MP MP"]:
-        """The covariance of the twists of all clouds."""
-        M, P = self.gradient.shape
-        free = allowed.ravel()
-        H = self.regularised(self.H + LEAST_INFORMATION * np.eye(M * P), gauge_free)
-        result = np.zeros_like(H)
-        result[np.ix_(free, free)] = _solve(H[np.ix_(free, free)], np.eye(int(free.sum())))
-        if gauge_free:
-            mean = np.tile(np.eye(P), (M, M)) / M
-            result = result - mean @ result - result @ mean + mean @ result @ mean
-        return (result + result.T) / 2
-
-    def regularised(self, H: Float[Array, "MP MP"], gauge_free: bool) -> Float[Array, "MP MP"]:
-        """H, damped; where it is free, with a stiffness against the motion that all clouds share.
-
-        That motion changes nothing (the mixture follows it), and without the stiffness H would be
-        singular.
+        The rest of H^-1 is needed for that motion only: its mean over the clouds, which has P rows.
         """
         M, P = self.gradient.shape
-        H = H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny)
+        free = allowed.ravel()
+        H = self.regularised(np.full(M * P, LEAST_INFORMATION), gauge_free)
+        H = _part(H, free)
+        whole = _solve(H, np.eye(len(H)))
+        if not free.all():
+            found = np.zeros((M * P, M * P))
+            found[np.ix_(free, free)] = whole
+            whole = found
+        each = np.arange(M)
+        blocks = whole.reshape(M, P, M, P)[each, :, each]
         if gauge_free:
-            common = np.tile(np.eye(P), (M, 1)) / np.sqrt(M)
-            H = H + np.diagonal(H).mean() * common @ common.T
+            # One row of blocks stands for all, which are equal. In the plane, where H is small,
+            # each cloud has its own: BLAS rounds the last rows of an odd number in another way.
+            own = each if P == 3 else np.zeros(M, int)
+            R = int(own[-1]) + 1
+            down = np.tile(np.eye(P), (R, M)) / M
+            across = np.tile(np.eye(P), (M, R)) / M
+            rows = down @ whole
+            blocks = (
+                blocks
+                - rows.reshape(R, P, M, P)[own, :, each]
+                - (whole @ across).reshape(M, P, R, P)[each, :, own]
+                + (rows @ across).reshape(R, P, R, P)[own, :, own]
+            )
+        return (blocks + np.swapaxes(blocks, 1, 2)) / 2
+
+    def regularised(self, extra: Float[Array, " MP"], gauge_free: bool) -> Float[Array, "MP MP"]:
+        """H with `extra` on its diagonal, damped.
+
+        Where it is free, the motion that all clouds share gets a stiffness. That motion changes
+        nothing (the mixture follows it), and without the stiffness H would be singular.
+        """
+        M, P = self.gradient.shape
+        H = self.H.copy()  # the one copy: of many clouds, H is the largest array of a run
+        diagonal = np.einsum("ii->i", H)
+        diagonal += extra
+        diagonal += DAMPING * diagonal + np.finfo(float).tiny
+        if gauge_free:
+            unit = 1 / np.sqrt(M)
+            stiffness = diagonal.mean() * unit * unit
+            for p in range(P):
+                H[p::P, p::P] += stiffness
         return H
+
+
+def _part(H: Float[Array, "n n"], free: Bool[Array, " n"]) -> Float[Array, "m m"]:
+    """The rows and columns of the entries that are free to move; H itself where all are."""
+    return H if free.all() else H[np.ix_(free, free)]
 
 
 def _solve(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -172,8 +172,10 @@ def batch(
     there to the same result.
     """
     now = State(poses, mixture, float(accelerated), history=history) if state is None else state
+    moments: Moments | None = None
     past: Moments | None = None  # those of `now.before`, where they are at hand
     while now.status is None and now.turns < stopping.iterations:
+        moments = None  # makes room for new ones: of many clouds, moments are large
         moments, log_likelihood = steps.expect(now.poses, now.mixture)
         value = float(log_likelihood.sum()) + steps.penalty(now.poses, now.mixture)
         points = float(moments.points.sum())
@@ -189,7 +191,8 @@ def batch(
             now = replace(now, poses=poses, mixture=mixture, stride=0.0, turns=now.turns + 1)
             on_state(now)
             continue
-        past, before = moments, (now.poses, now.mixture)
+        past = moments if accelerated else None
+        before = now.poses, now.mixture
         stride = max(now.stride, float(accelerated))
         poses, motions = steps.move(moments, now.poses, now.mixture, stride)
         mixture = steps.update(moments, motions, now.mixture)
@@ -216,10 +219,12 @@ def batch(
         on_state(now)
     now = replace(now, status=now.status or Status.ITERATION_LIMIT)
     on_state(now)
+    moments = past = None
     moments, log_likelihood = steps.expect(now.poses, now.mixture)
     value = float(log_likelihood.sum()) + steps.penalty(now.poses, now.mixture)
     if now.before and value < now.best:  # the last step was too long
         now = replace(now, poses=now.before[0], mixture=now.before[1])
+        moments = None
         moments, log_likelihood = steps.expect(now.poses, now.mixture)
     assert now.status is not None
     ones = np.ones(len(now.poses))
