@@ -337,6 +337,27 @@ def test_the_checkpoint_of_another_run_stays(
     assert content(tmp_path / "out") == before
 
 
+def test_two_runs_with_checkpoints_in_one_folder(original: Path, tmp_path: Path) -> None:
+    program = (
+        "import coframe, time\n"
+        f"with coframe.Checkpoint({str(tmp_path / 'checkpoint.db')!r}) as checkpoint:\n"
+        "    checkpoint.begin({}, [], '')\n    print('begun', flush=True)\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "begun\n"
+        before = (tmp_path / "checkpoint.db").read_bytes()
+        scans = [original / f"scan{j}.ply" for j in range(3)]
+        with (
+            pytest.raises(InputError, match=f"process {first.pid} on"),
+            coframe.Checkpoint(tmp_path / "checkpoint.db") as second,
+        ):
+            coframe.register(scans, checkpoint=second)
+        assert (tmp_path / "checkpoint.db").read_bytes() == before
+        first.kill()
+
+
 def test_threads_of_one_process_save_one_after_the_other(original: Path, tmp_path: Path) -> None:
     results = [coframe.load(original / "out").relative_to(j) for j in range(3)]
     threads = [

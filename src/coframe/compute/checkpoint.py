@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from coframe.em.mixture import Mixture
 from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.errors import InputError
 from coframe.io import npz
+from coframe.io.transaction import locked
 from coframe.types import Array, Poses
 
 FORMAT = "coframe-checkpoint/2"
@@ -47,7 +49,8 @@ Arrays = Mapping[str, Shaped[Array, "..."]]
 
 
 class Checkpoint:
-    """The checkpoint of one run: a file that is gone when the run has ended well.
+    """The checkpoint of one run: a file that is gone when the run has ended well. No other process
+    can write to its folder meanwhile.
 
     `resume` goes on with what an interrupted run left in the file; without, the file begins anew.
     What is written is on disk, whole, before the run goes on, so that neither `kill -9` nor a power
@@ -67,19 +70,15 @@ class Checkpoint:
         self._stopped = False
         self._lock = threading.Lock()  # several phases run side by side
         self._waiting: dict[str, Arrays] = {}  # not yet written
+        self._owned = ExitStack()  # the folder, once the run has begun
 
     @cached_property
     def _file(self) -> sqlite3.Connection:
         """Opened when the run begins: one that cannot read its clouds leaves nothing behind."""
+        self._owned.enter_context(locked(self.path.parent))
         if not self.resumed:
             database.check_ours(self.path)
             self._remove()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"{self.path.parent}: expected a folder to write to, found {error.strerror}"
-            ) from None
         try:
             return database.connect(self.path)
         except (*UNREADABLE, OSError) as error:
@@ -97,13 +96,15 @@ class Checkpoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if "_file" not in vars(self):  # the run never began
-            return
-        if kind is not None:
-            self.write()
-        self._file.close()
-        if kind is None:
-            self._remove()
+        with self._owned:
+            if "_file" not in vars(self):  # the run never began
+                return
+            if kind is not None:
+                with suppress(InputError):  # What ended the run matters more.
+                    self.write()
+            self._file.close()
+            if kind is None:
+                self._remove()
 
     def stop(self) -> None:
         """Have the run end with KeyboardInterrupt as soon as it next turns to its checkpoint.

@@ -241,7 +241,7 @@ def _lock(folder: Path) -> _Owned:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder}: cannot be made ({error.strerror}); choose another folder"
+            f"{folder}: expected a folder to write to, found {error.strerror}; choose another one"
         ) from None
     if fcntl is None:
         return _Owned(None, made)
