@@ -516,3 +516,28 @@ def test_an_empty_file_is_what_a_run_killed_at_once_leaves(tmp_path: Path) -> No
         (tmp_path / "run.db").touch()
         with coframe.Checkpoint(tmp_path / "run.db", resume=resume) as checkpoint:
             checkpoint.begin({}, [], "")
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_foreign_journal_is_refused_and_kept(tmp_path: Path, resume: bool) -> None:
+    journal = tmp_path / "run.db-journal"
+    journal.write_text("notes of a long day in the field")
+    with (
+        pytest.raises(coframe.InputError, match=r"run\.db-journal: expected.*move it away"),
+        coframe.Checkpoint(tmp_path / "run.db", resume=resume) as checkpoint,
+    ):
+        checkpoint.begin({}, [], "")
+    assert list(tmp_path.iterdir()) == [journal]
+
+
+def test_a_checkpoint_of_release_0_1_is_ours(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    make_strange(path, [RECORD, "INSERT INTO record VALUES ('run', x'00')"])
+    with (
+        pytest.raises(coframe.InputError, match="found a damaged one; begin anew without --resume"),
+        coframe.Checkpoint(path, resume=True) as checkpoint,
+    ):
+        checkpoint.begin({}, [], "")
+    with coframe.Checkpoint(path) as checkpoint:
+        checkpoint.begin({}, [], "")
+    assert not path.exists()

@@ -478,7 +478,8 @@ def start_run(
     """`coframe register` on the cluster, which gives workers three seconds to come back."""
     with cluster.client(1) as client:
         address = client.scheduler.address
-    return start_cli("register", *map(str, files[:3]), "-o", str(output), *arguments, at=address)
+    command = "register", *map(str, files[:3]), "-o", str(output), "--components", "60"
+    return start_cli(*command, *arguments, at=address)
 
 
 def start_cli(*arguments: str, at: str, **environment: str) -> "subprocess.Popen[str]":

@@ -154,6 +154,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             if handler != signal.SIG_IGN:
                 signal.signal(number, signals.interrupt)  # Temporary files are removed.
         signals.ending.said = False
+        signals.ending.code = signals.CODES[signal.SIGINT]
         if arguments.get("as_json"):
             signals.ending.say_json = _say_interrupted
         try:
@@ -162,10 +163,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except InputError as error:
             reason, code = str(error), 2
-        except (KeyboardInterrupt, SystemExit) as error:  # A signal.
-            code = signals.CODES[signal.SIGINT]
-            if isinstance(error, SystemExit) and isinstance(error.code, int):
-                code = error.code
+        except (KeyboardInterrupt, SystemExit):  # A signal.
+            code = signals.ending.code
             with signals.ending.lock:
                 signals.say_once(signals.INTERRUPTED)
                 if arguments.get("as_json"):

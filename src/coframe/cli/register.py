@@ -88,7 +88,12 @@ def register(
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(help="Dask scheduler, tcp://... or tls://...; its workers read the files."),
+        typer.Option(
+            help=(
+                "Dask scheduler, tcp://... or tls://...; its workers read the files. A run ends"
+                " when there has been no worker for 30 s."
+            )
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run in the same folder.")

@@ -32,6 +32,7 @@ class _Ending:
         # Whoever has this lock may speak; a process that is being ended keeps it.
         self.lock = threading.RLock()
         self.said = False
+        self.code = CODES[signal.SIGINT]
         self.watched = False
         # Whether the process ends without waiting for threads, such as those of a lost cluster.
         self.at_once = False
@@ -53,7 +54,8 @@ def watch() -> None:
             signal.signal(number, _end_at_once)
     sys.unraisablehook = _ignore_interruptions
     read, write = os.pipe()
-    os.set_blocking(write, False)
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(write, False)
     # Unlike a handler, the pipe is written to while the main thread is in compiled code.
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     threading.Thread(
@@ -66,6 +68,7 @@ def interrupt(number: int, frame: "FrameType | None") -> None:
 
     Not amid an import, which may swallow it or print it; `watch` then ends the process.
     """
+    ending.code = CODES[number]
     if ending.watched and _is_importing(frame):
         return
     if number == signal.SIGINT:

@@ -23,8 +23,8 @@ SCHEMA = [
 # [format] How a database begins, and the two bytes by which it has a journal, not a log.
 BEGINNING = b"SQLite format 3\0"
 JOURNALLED = b"\x01\x01"
-# [format] How a journal ends that names another file.
-NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
+# [format] How a journal begins, unless it begins with zeros; one that ends so names another file.
+JOURNAL = bytes.fromhex("d9d505f920a163d7")
 # [size] Steps of SQLite's machine from one look at `is_stopped` to the next, about 0.1 ms.
 STEPS = 10_000
 # What SQLite raises for a damaged file.
@@ -34,8 +34,9 @@ UNREADABLE = (sqlite3.Error, UnicodeError)
 def check_ours(path: Path) -> None:
     """Refuse a file that coframe has not written; one that is absent or empty is fine.
 
-    The file is neither changed nor locked, and a journal beside it is left alone.
+    The file is neither changed nor locked, and a journal beside it is not rolled back.
     """
+    _check_journal(path)
     try:
         kind = path.lstat()
     except FileNotFoundError:
@@ -58,7 +59,6 @@ def check_ours(path: Path) -> None:
 def connect(path: Path) -> sqlite3.Connection:
     """The database at this path, made anew where there is none."""
     check_ours(path)
-    _check_journal(path)
     file = sqlite3.connect(path, check_same_thread=False)
     try:
         file.execute("PRAGMA trusted_schema = OFF")
@@ -97,7 +97,7 @@ def _check_schema(path: Path, file: sqlite3.Connection) -> None:
 
 
 def _check_journal(path: Path) -> None:
-    """Refuse a journal that SQLite would delete other files for."""
+    """Refuse what is no journal of SQLite, and a journal that names a file to be deleted."""
     journal = path.with_name(f"{path.name}-journal")
     try:
         kind = journal.lstat()
@@ -106,10 +106,13 @@ def _check_journal(path: Path) -> None:
     if not stat.S_ISREG(kind.st_mode):
         raise _refusal(journal, "no regular file")
     with open(journal, "rb") as file:
-        file.seek(max(0, kind.st_size - len(NAMES_A_FILE)))
-        # One that is this long or shorter is only a beginning, which SQLite ignores.
-        if kind.st_size > len(NAMES_A_FILE) and file.read() == NAMES_A_FILE:
-            raise _refusal(journal, "one that names another file")
+        head = file.read(len(JOURNAL))
+        file.seek(max(len(head), kind.st_size - len(JOURNAL)))
+        tail = file.read(len(JOURNAL))
+    if head.strip(b"\0") and head != JOURNAL:
+        raise _refusal(journal, "another file")
+    if tail == JOURNAL:
+        raise _refusal(journal, "a journal that names another file")
 
 
 def _refusal(path: Path, found: str) -> InputError:
