@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from PIL import Image
 from scenes import unchecked, views
 
 import coframe
-from coframe import InputError, Options, PosePrior, TrackOptions, geometry, paper
+from coframe import Checkpoint, InputError, Options, PosePrior, TrackOptions, geometry, paper
 from coframe.io import clouds, files, images, npz, ply, trajectory
 from coframe.io import poses as pose_files
 from coframe.report import run
+from coframe.sequence.recipe import SEQUENCE
 
 resource = pytest.importorskip("resource", reason="needs limits, pipes and signals of POSIX")
 QUICK = Options(components=20, points=100, iterations=2, start="identity")
@@ -584,3 +586,100 @@ def test_json_that_is_no_poses(tmp_path: Path, content: str) -> None:
         refused("camera.json", "expected", call=lambda: images.read_intrinsics(camera))
         camera.rename(tmp_path / "run.json")
         refused("run.json", "expected", call=lambda: run.load(tmp_path, (3, 4, 4)))
+
+
+# A run of track that goes on
+
+OPTIONS = TrackOptions(points=200, components=50, every=3, window=3, iterations=1, final=1)
+
+
+def sequence(folder: Path, count: int = 14) -> Path:
+    """Depth images of a wavy wall that a camera passes."""
+    folder.mkdir()
+    v, u = np.mgrid[:48, :64]
+    for i in range(count):
+        x = u + 2 * i
+        depths = 1500 + 120 * np.sin(x / 9) * np.cos(v / 7) + 2 * v + x
+        Image.fromarray(depths.astype(np.uint16)).save(folder / f"{i:03}.png")
+    camera = {"fx": 60.0, "fy": 60.0, "cx": 31.5, "cy": 23.5, "scale": 1000.0}
+    (folder / "intrinsics.json").write_text(json.dumps(camera))
+    return folder
+
+
+def interrupted(folder: Path, checkpoint: Path) -> None:
+    def stop(step: Any) -> None:
+        if step.index == 11:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Checkpoint(checkpoint, every=0.0) as kept:
+        coframe.track(folder, options=OPTIONS, checkpoint=kept, on_frame=stop)
+
+
+def change(path: Path, **values: float) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def edit(path: Path) -> None:
+    depths = np.asarray(Image.open(path)).copy()
+    depths[10:14, 20:28] += 7
+    Image.fromarray(depths).save(path)
+
+
+def crop(path: Path) -> None:
+    Image.fromarray(np.asarray(Image.open(path))[:40]).save(path)
+
+
+def swap(folder: Path) -> None:
+    """Two frames in the middle change their names."""
+    (folder / "005.png").rename(folder / "other")
+    (folder / "006.png").rename(folder / "005.png")
+    (folder / "other").rename(folder / "006.png")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (lambda folder: edit(folder / "005.png"), ["005.png", "same points"]),
+        (lambda folder: crop(folder / "007.png"), ["007.png", "same points"]),
+        (swap, ["005.png", "same points"]),
+        (lambda folder: edit(folder / "000.png"), ["000.png", "same points"]),
+        (lambda folder: (folder / "013.png").unlink(), ["frames", "expected 14", "found 13"]),
+        (lambda folder: (folder / "013.png").rename(folder / "014.png"), ["names and times"]),
+        (lambda folder: change(folder / "intrinsics.json", fx=61.0), ["intrinsics", "61.0"]),
+        (lambda folder: change(folder / "intrinsics.json", scale=999.0), ["intrinsics", "999.0"]),
+    ],
+    ids=["content", "size", "order", "first", "fewer", "renamed", "camera", "scale"],
+)
+def test_a_track_goes_on_with_the_same_frames_only(
+    tmp_path: Path, changed: Callable[[Path], object], words: list[str]
+) -> None:
+    folder = sequence(tmp_path / "frames")
+    interrupted(folder, tmp_path / "checkpoint.db")
+    changed(folder)
+    with Checkpoint(tmp_path / "checkpoint.db", resume=True) as kept:
+        refused(*words, call=lambda: coframe.track(folder, options=OPTIONS, checkpoint=kept))
+
+
+def test_a_track_goes_on_with_the_same_options_only(tmp_path: Path) -> None:
+    folder = sequence(tmp_path / "frames")
+    whole = coframe.track(folder, options=OPTIONS)
+    interrupted(folder, tmp_path / "checkpoint.db")
+    before = (tmp_path / "checkpoint.db").read_bytes()
+
+    def resumed(source: Any = folder, options: TrackOptions = OPTIONS, **more: Any) -> Any:
+        (tmp_path / "checkpoint.db").write_bytes(before)
+        with Checkpoint(tmp_path / "checkpoint.db", resume=True) as kept:
+            return coframe.track(source, options=options, checkpoint=kept, **more)
+
+    for name, value in OPTIONS.record().items():
+        if name != "method":
+            other = replace(OPTIONS, **{name: value + 1})
+            words = (f"{name}: expected {value}", f"found {value + 1}")
+            refused(*words, call=lambda other=other: resumed(options=other))
+    another = replace(SEQUENCE, min_points=SEQUENCE.min_points + 1)
+    refused("recipe", "expected", call=lambda: resumed(recipe=another))
+    refused("step: expected", call=lambda: resumed(coframe.open_frames(folder, step=3)))
+    refused("near: expected", call=lambda: resumed(coframe.open_frames(folder, near=0.2)))
+    longer = sequence(tmp_path / "longer", 15)
+    refused("frames: expected 14", call=lambda: resumed(longer))
+    assert np.array_equal(resumed(options=replace(OPTIONS, threads=1)).poses, whole.poses)

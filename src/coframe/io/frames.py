@@ -8,8 +8,8 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,6 +62,8 @@ class FrameSource:
         Times of the frames [s], rising.
     read
         Returns the frame of an index.
+    settings
+        What the frames depend on beside their files, by name: the camera and the like.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class FrameSource:
     names: tuple[str, ...]
     times: Float[Array, " N"]
     read: Callable[[int], Frame]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -204,7 +207,8 @@ def _image_source(
         points = points[(points[:, 2] > near) & (points[:, 2] < far)]
         return Frame(float(times[i]), points, by_depth(points), visible(files[i].name))
 
-    return FrameSource(tuple(visible(path.name) for path in files), times, read)
+    settings = {"intrinsics": asdict(camera), "step": step, "near": near, "far": far}
+    return FrameSource(tuple(visible(path.name) for path in files), times, read, settings)
 
 
 def _image(path: Path) -> Shaped[Array, "H W"]:

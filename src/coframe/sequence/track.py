@@ -22,14 +22,14 @@ from coframe.input.options import check_callables, check_kind
 from coframe.io import npz, ply, trajectory
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_json, atomic
-from coframe.io.frames import FrameSource, from_arrays, open_frames
+from coframe.io.frames import Frame, FrameSource, from_arrays, open_frames
 from coframe.io.trajectory import Trajectory
 from coframe.io.transaction import MANIFEST, Manifest, consistent, transaction
 from coframe.sequence import state
 from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
-from coframe.sequence.tracker import Progress, Tracker
+from coframe.sequence.tracker import PreparedFrame, Progress, Tracker
 from coframe.threads import quiet_blas
 from coframe.types import Array
 
@@ -326,13 +326,22 @@ def track(
         check_kind("checkpoint", checkpoint, Checkpoint)
     frames = _frames(source, intrinsics)
     tracker = Tracker(options, recipe)
+    seen: list[int] = []  # a digest of each frame, for the checkpoint
     if checkpoint is not None:
-        _resume(tracker, checkpoint, frames)
-    with closing(frames.prepared(tracker.prepare, len(tracker.times))) as prepared:
+        seen = _resume(tracker, checkpoint, frames)
+
+    def prepare(i: int, frame: Frame) -> PreparedFrame:
+        if checkpoint is not None:
+            seen.append(_digest(frame))
+        return tracker.prepare(i, frame)
+
+    with closing(frames.prepared(prepare, len(tracker.times))) as prepared:
         for frame in prepared:
             step = tracker.add(frame)
-            if checkpoint is not None and (step.index + 1) % RECORD_EVERY == 0:
-                checkpoint.keep("tracker", state.pack(tracker))
+            done = step.index + 1
+            if checkpoint is not None and done % RECORD_EVERY == 0:
+                known = np.array(seen[:done], np.uint64)
+                checkpoint.keep("tracker", state.pack(tracker) | {"frames": known})
             if on_frame(step):
                 break
     tracker.settle()
@@ -357,18 +366,36 @@ def _frames(source: object, intrinsics: Intrinsics | str | os.PathLike[str] | No
     return from_arrays(list(source))
 
 
-def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> None:
+def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> list[int]:
     """Go on from the checkpoint, after a check that it is of the same run.
 
-    Of the frames, their number, names and times are compared, and the points of the first.
+    Of the frames, their number, names, times and settings are compared, and the points of all that
+    are done, which are read once more for it. Returns the digests of these.
     """
     names = np.array(json.dumps(frames.names))
     about = {"frames": len(frames), "names and times": digest(names, frames.times)}
-    first = [(frames.names[0], digest(frames[0].points))] if len(frames) else []
-    checkpoint.begin(tracker.options.record() | about, first, "")
+    first = [(name, "") for name in frames.names[:1]]
+    recipe = digest(np.array(repr(tracker.recipe)))
+    checkpoint.begin(tracker.options.record() | about | dict(frames.settings), first, recipe)
     kept = checkpoint.kept("tracker")
-    if kept is not None:
-        with state.refusing(
-            checkpoint.path, "the state of a run of track", "begin anew without --resume"
-        ):
-            state.restore(tracker, kept)
+    if kept is None:
+        return []
+    with state.refusing(
+        checkpoint.path, "the state of a run of track", "begin anew without --resume"
+    ):
+        state.restore(tracker, kept)
+        npz.numbers(kept, {"times": "N", "frames": "N"})
+    done = [int(each) for each in kept["frames"]]
+    with closing(frames.prepared(lambda i, frame: _digest(frame))) as found:
+        for name, before, now in zip(frames.names, done, found, strict=False):
+            if before != now:
+                raise InputError(
+                    f"{name}: expected the same points as in the interrupted run in"
+                    f" {checkpoint.path.parent}, found others; leave --resume out to begin anew"
+                )
+    return done
+
+
+def _digest(frame: Frame) -> int:
+    """A digest of a frame that fits into 64 bits."""
+    return int(digest(frame.points, frame.weights)[:16], 16)
