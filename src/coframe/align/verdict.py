@@ -116,14 +116,14 @@ def verdicts(
         for figures in zip(overlap, inliers, residual, expected, strict=True)
     )
     points, freedom = redundancy(moments, recipe)
-    few = {
-        int(
-            j
-        ): f"its {points[j]:.0f} points on surface that another cloud sees are too few to check the"
-        f" {geometry.degrees_of_freedom(mixture.dimension)} parameters of its pose"
-        for j in np.flatnonzero(chance(freedom, recipe) > recipe.max_chance)
-        if found[j].verdict == "aligned"
-    }
+    parameters = geometry.degrees_of_freedom(mixture.dimension)
+    few = {}
+    for j in np.flatnonzero(chance(freedom, recipe) > recipe.max_chance).tolist():
+        if found[j].verdict == "aligned":
+            few[j] = (
+                f"its {points[j]:.0f} points on surface that another cloud sees are too few to"
+                f" check the {parameters} parameters of its pose"
+            )
     return downgrade(found, few)
 
 
