@@ -447,3 +447,24 @@ except KeyboardInterrupt:
     print(len(seen) - 5)
 """)
     assert int(after) <= 5
+
+
+def test_a_signal_for_a_forked_child_does_not_end_its_parent() -> None:
+    program = (
+        "import os, signal, time\n"
+        "from coframe.cli import signals\n"
+        "signals.watch()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signals.watch()\n"
+        "    time.sleep(60)\n"
+        "time.sleep(0.5)\n"
+        "os.kill(child, signal.SIGINT)\n"
+        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "time.sleep(1)\n"
+        "print(code, 'alive')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "130 alive\n")

@@ -44,6 +44,18 @@ class _Ending:
 ending = _Ending()
 
 
+def _begin_anew() -> None:
+    """A forked child has no thread that waits, and its parent must not answer its signals."""
+    global ending
+    if ending.watched:
+        signal.set_wakeup_fd(-1)
+    ending = _Ending()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
 def watch() -> None:
     """Answer signals from now on, for the rest of this process."""
     if ending.watched:
