@@ -511,23 +511,36 @@ def ended(process: "subprocess.Popen[str]", seconds: float = 20.0) -> tuple[int,
     return process.returncode, errors
 
 
-def test_a_run_without_workers_ends_in_one_sentence_and_is_resumed(
+def lose_workers(cluster: Processes, files: list[Path], output: Path) -> tuple[int, str]:
+    """How a run ends whose only worker is killed in the middle."""
+    process = start_run(cluster, files, output)
+    wait_for_checkpoint(process, output)
+    cluster.processes[1].kill()
+    return ended(process)
+
+
+def test_a_run_without_workers_ends_in_one_sentence(
     lonely: Processes, files: list[Path], tmp_path: Path
 ) -> None:
-    output = tmp_path / "out"
-    process = start_run(lonely, files, output)
-    wait_for_checkpoint(process, output)
-    lonely.processes[1].kill()
-    code, errors = ended(process)
+    code, errors = lose_workers(lonely, files, tmp_path / "out")
     assert code == 2
     assert "cluster: expected workers" in errors
     assert "--resume" in errors
-    assert (output / "checkpoint.db").exists()
+    assert (tmp_path / "out" / "checkpoint.db").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_lost_its_workers_is_resumed(
+    lonely: Processes, files: list[Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    lose_workers(lonely, files, output)
     lonely.add_workers(1)
-    resumed = start_run(lonely, files, output, "--resume")
-    _, errors = resumed.communicate(timeout=200)
-    assert (resumed.returncode in (0, 1), errors) == (True, "")
+    process = start_run(lonely, files, output, "--resume")
+    _, errors = process.communicate(timeout=300)
+    assert (process.returncode in (0, 1), errors) == (True, "")
     assert (output / "poses.json").exists()
+    assert not (output / "checkpoint.db").exists()
 
 
 def test_a_lost_scheduler_ends_a_run_in_one_sentence(

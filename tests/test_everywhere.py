@@ -402,6 +402,7 @@ def test_a_matcher_that_cannot_be_imported_is_an_error(
         matched()
 
 
+@pytest.mark.slow
 def test_a_matcher_that_always_crashes_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
