@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from scenes import unchecked, views
 
 import coframe
 from coframe import Checkpoint, InputError, Options, PosePrior, TrackOptions, geometry, paper
+from coframe.evaluate.files import evaluate_poses, evaluate_trajectory
 from coframe.io import clouds, files, images, npz, ply, trajectory
 from coframe.io import poses as pose_files
 from coframe.report import run
@@ -683,3 +685,60 @@ def test_a_track_goes_on_with_the_same_options_only(tmp_path: Path) -> None:
     longer = sequence(tmp_path / "longer", 15)
     refused("frames: expected 14", call=lambda: resumed(longer))
     assert np.array_equal(resumed(options=replace(OPTIONS, threads=1)).poses, whole.poses)
+
+
+# Files of another kind
+
+
+def test_a_truth_of_another_kind_is_one_sentence(
+    tmp_path: Path, result: coframe.Registration
+) -> None:
+    result.save(tmp_path / "out")
+    poses = tmp_path / "out" / "poses.json"
+    path = tmp_path / "trajectory.txt"
+    trajectory.write_tum(path, coframe.Trajectory(np.arange(3.0), IDENTITY))
+    flat = tmp_path / "flat.json"
+    pose_files.write(flat, result.names, geometry.identity(3, 2))
+    refused("trajectory.txt", "cloud 0", call=lambda: evaluate_poses(poses, path))
+    refused("merged.ply", call=lambda: evaluate_poses(poses, tmp_path / "out" / "merged.ply"))
+    refused("flat.json", "size 4", call=lambda: evaluate_poses(poses, flat))
+    refused("out", "no poses", call=lambda: evaluate_poses(poses, tmp_path / "out"))
+    refused("absent", "No such file", call=lambda: evaluate_poses(poses, tmp_path / "absent"))
+    refused("poses.json", "time tx", call=lambda: evaluate_trajectory(path, poses))
+    refused("out", "folder", call=lambda: evaluate_trajectory(path, tmp_path / "out"))
+
+
+def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
+    for value in (5, None, b"poses.json", ["poses.json"]):
+        for read in (
+            pose_files.read,
+            trajectory.read_tum,
+            images.read_intrinsics,
+            clouds.read,
+            coframe.open_frames,
+            lambda value: clouds.expand([value]),
+        ):
+            refused("expected the path", call=lambda read=read, value=value: read(value))
+    refused("poses", "read_for", call=lambda: register(CLOUDS, poses="poses.json"))
+    folder = sequence(tmp_path / "frames", 1)
+    for setting in ({"step": 0}, {"step": "2"}, {"near": "0.3"}, {"far": np.nan}):
+        name = next(iter(setting))
+        refused(
+            f"{name}: expected", call=lambda setting=setting: coframe.open_frames(folder, **setting)
+        )
+
+
+def test_poses_are_written_under_as_many_names(tmp_path: Path) -> None:
+    for form in pose_files.FORMATS:
+        call = partial(pose_files.export, tmp_path / "poses", form, ["a", "b"], IDENTITY)
+        refused("names: expected 3", "found 2", call=call)
+
+
+def test_names_stay_with_their_files(tmp_path: Path) -> None:
+    """Files are sorted, scan2 before scan10; names that are given in another order follow."""
+    paths = [tmp_path / name for name in ("scan10.ply", "scan2.ply", "a.ply")]
+    for path, cloud in zip(paths, CLOUDS, strict=True):
+        ply.write(path, cloud)
+    found = judged(paths, names=["ten", "two", "a"])
+    assert [Path(file).name for file in found.files] == ["a.ply", "scan2.ply", "scan10.ply"]
+    assert found.names == ("a", "two", "ten")

@@ -113,25 +113,48 @@ def test_poses_go_round_through_the_command_line(folder: Path, tmp_path: Path) -
     assert all(name in out for name in SHOWN)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["register", b"x\x1b[31m\ny\xff.ply", "scans", "-o", "new"], r"x\x1b[31m\x0ay\xff.ply"),
-        (["register", "scans", "-o", b"scans/a\x1b]0;owned\x07.ply"], r"a\x1b]0;owned\x07.ply"),
-        (["register", "scans", "-o", "new", "--poses", b"p\x1b[2J"], r"p\x1b[2J"),
-        (["register", "scans", "-o", "new", "--start", b"s\x1b[2J"], r"s\x1b[2J"),
-        (["export", b"e\xe2\x80\xae", "--to", "ply"], r"e\u202e"),
-        ([b"c\x1b[2J"], r"c\x1b[2J"),
-        (["register", b"--o\x1b[2J"], r"--o\x1b[2J"),
-        (["register", b"--o\xe2\x80\xae"], "--o"),
-        (["demo", "--points", b"n\x1b[2J\xe2\x80\xae"], "--points"),
-        (["demo", "--points", b"n\xff"], "--points"),
-    ],
-)
-def test_errors_are_one_line_of_text(folder: Path, arguments: list[str | bytes], word: str) -> None:
-    code, out, err = run(folder, *arguments)
-    assert (code, out) == (2, "")
-    assert word in err
+# Runs one command line after the other in one process, and says how each ended.
+DRIVER = """
+import contextlib, io, json, sys
+from coframe.cli import main
+for arguments in json.load(sys.stdin):
+    out, err, sys.argv = io.StringIO(), io.StringIO(), ["coframe", *arguments]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as exit:
+            print(json.dumps([exit.code, out.getvalue(), err.getvalue()]), file=sys.__stdout__)
+"""
+ERRORS: list[tuple[list[str | bytes], str]] = [
+    (["register", b"x\x1b[31m\ny\xff.ply", "scans", "-o", "new"], r"x\x1b[31m\x0ay\xff.ply"),
+    (["register", "scans", "-o", b"scans/a\x1b]0;owned\x07.ply"], r"a\x1b]0;owned\x07.ply"),
+    (["register", "scans", "-o", "new", "--poses", b"p\x1b[2J"], r"p\x1b[2J"),
+    (["register", "scans", "-o", "new", "--start", b"s\x1b[2J"], r"s\x1b[2J"),
+    (["export", b"e\xe2\x80\xae", "--to", "ply"], r"e\u202e"),
+    ([b"c\x1b[2J"], r"c\x1b[2J"),
+    (["register", b"--o\x1b[2J"], r"--o\x1b[2J"),
+    (["register", b"--o\xe2\x80\xae"], r"--o\u202e"),
+    (["demo", "--points", b"n\x1b[2J\xe2\x80\xae"], "--points"),
+    (["demo", "--points", b"n\xff"], "--points"),
+]
+
+
+def test_errors_are_one_line_of_text(folder: Path) -> None:
+    lines = [[os.fsdecode(word) for word in arguments] for arguments, _ in ERRORS]
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        cwd=folder,
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    for (arguments, word), (code, out, err) in zip(ERRORS, ends, strict=True):
+        assert (code, out) == (2, ""), arguments
+        assert word in err, arguments
+        assert ACTIVE.findall(err) == [], arguments
+        err.encode("utf-8")
     assert not (folder / "new").exists()
 
 

@@ -8,6 +8,7 @@ Everything behind these checks assumes good input.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from io import IOBase
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -261,8 +262,11 @@ def numbers(name: str, value: Any) -> Float[Array, "..."]:
             raise TypeError
         return np.asarray(array, dtype=float)
     except UNCONVERTIBLE:
+        advice = ""
+        if "pose" in name and isinstance(value, str | PathLike):
+            advice = "; read files with coframe.io.poses.read_for"
         raise InputError(
-            f"{name}: expected an array of numbers, found {type(value).__name__}"
+            f"{name}: expected an array of numbers, found {type(value).__name__}{advice}"
         ) from None
 
 

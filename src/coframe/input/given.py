@@ -127,34 +127,19 @@ def open_clouds(
 def gathered(clouds: Any, names: Any) -> tuple[list[Any], bool, Any]:
     """What the user gave as clouds, as a list; whether these are paths; and their names if given.
 
-    Of a dictionary, the keys are the names. Its paths are sorted as the files will be.
+    Of a dictionary, the keys are the names. Names of files are in the order in which files are
+    read.
     """
     if isinstance(clouds, str | PathLike):
         clouds = [clouds]
-    if isinstance(clouds, Mapping):
+    named = isinstance(clouds, Mapping)
+    if named:
         if names is not None:
             raise InputError(
                 "names: expected none beside a dictionary, whose keys are the names; leave names"
                 " out, or pass a list of clouds"
             )
-        names = as_names(clouds, len(clouds))
-        clouds = list(clouds.values())
-        named = [j for j, cloud in enumerate(clouds) if isinstance(cloud, str | PathLike)]
-        for j in named:
-            if Path(clouds[j]).is_dir() or cloud_files.expand([clouds[j]]) != [Path(clouds[j])]:
-                raise InputError(
-                    f"{names[j]}: expected one file for each name, found {clouds[j]}; pass folders"
-                    " and patterns in a list"
-                )
-        if len(named) == len(clouds):
-            files = cloud_files.expand(clouds)
-            if len(files) != len(clouds):
-                raise InputError(
-                    f"clouds: expected one file for each of {len(clouds)} names, found"
-                    f" {len(files)} files; name each file once"
-                )
-            order = sorted(range(len(clouds)), key=lambda j: files.index(Path(clouds[j])))
-            names, clouds = [names[j] for j in order], [clouds[j] for j in order]
+        names, clouds = as_names(clouds, len(clouds)), clouds.values()
     clouds = as_list(clouds)
     count = sum(isinstance(cloud, str | PathLike) for cloud in clouds)
     if 0 < count < len(clouds):
@@ -162,6 +147,23 @@ def gathered(clouds: Any, names: Any) -> tuple[list[Any], bool, Any]:
             f"clouds: expected files or arrays, found both, {count} of {len(clouds)} are files;"
             " read these with coframe.io.clouds.read"
         )
+    if count and named:
+        for name, path in zip(names, clouds, strict=True):
+            if Path(path).is_dir() or cloud_files.expand([path]) != [Path(path)]:
+                raise InputError(
+                    f"{name}: expected one file for each name, found {path}; pass folders and"
+                    " patterns in a list"
+                )
+    if count and isinstance(names, list | tuple) and len(names) == len(clouds):
+        paths, found = [Path(path) for path in clouds], cloud_files.expand(clouds)
+        if set(paths) == set(found) and len(paths) == len(found):
+            by_path = dict(zip(paths, names, strict=True))
+            names = [by_path[path] for path in found]
+        elif named:
+            raise InputError(
+                f"clouds: expected one file for each of {len(names)} names, found {len(found)}"
+                " files; name each file once"
+            )
     return clouds, count > 0, names
 
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 from coframe.errors import InputError, one_line, visible
 from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
-from coframe.io.files import regular
+from coframe.io.files import as_path, regular
 from coframe.io.scan import Scan, in_space
 from coframe.io.transaction import own_files
 from coframe.types import Points, Pose
@@ -287,7 +287,7 @@ def expand(
     """
     found: dict[Path, None] = {}
     for argument in arguments:
-        path = Path(argument)
+        path = as_path(argument)
         _refuse_bad_name(path)
         if path.is_dir():
             files = _clouds_of(path, on_left_out)
@@ -440,7 +440,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def _checked(path: str | os.PathLike[str]) -> tuple[Path, str]:
-    path = Path(path)
+    path = as_path(path)
     try:
         kind = kind_of(path)
         empty = path.stat().st_size == 0

@@ -125,6 +125,15 @@ def regular(path: str | os.PathLike[str]) -> BinaryIO:
     raise InputError(f"{path}: expected a file, found {kind}; {advice}")
 
 
+def as_path(value: object) -> Path:
+    """The value as a path; an `InputError` where it is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(
+            f"path: expected the path of a file or a folder, found {type(value).__name__}"
+        )
+    return Path(value)
+
+
 def kind_of_path(path: str | os.PathLike[str]) -> str:
     """What is behind a path, in words; an OSError where nothing is."""
     return _kind(os.stat(path).st_mode)

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from coframe.errors import LARGEST_NUMBER, InputError, refuse_masked, visible
 from coframe.io import clouds as cloud_files
 from coframe.io import depth, images
 from coframe.io.depth import Intrinsics
-from coframe.io.files import read_small
+from coframe.io.files import as_path, read_small
 from coframe.types import Array, Points
 
 T = TypeVar("T")
@@ -133,7 +134,12 @@ def open_frames(
     --------
     >>> path = coframe.track(coframe.open_frames("rgbd_dataset_freiburg1_desk", step=2))
     """
-    folder = Path(source)
+    folder = as_path(source)
+    if not isinstance(step, Integral) or isinstance(step, bool) or step < 1:
+        raise InputError(f"step: expected a whole number of at least 1, found {step!r}")
+    for name, value in (("near", near), ("far", far)):
+        if not isinstance(value, Real) or not value >= 0:  # false for NaN
+            raise InputError(f"{name}: expected a depth of at least 0, found {value!r}")
     if not folder.is_dir():
         raise InputError(
             f"{folder}: expected a folder with a sequence, found"

@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 
 from coframe.errors import InputError, one_line, optional
 from coframe.io import depth
-from coframe.io.files import foreign, read_small, regular
+from coframe.io.files import as_path, foreign, read_small, regular
 from coframe.io.scan import Scan
 from coframe.types import Array
 
@@ -90,6 +90,7 @@ def intrinsics_of_folder(folder: Path) -> depth.Intrinsics | None:
 
 def read_intrinsics(file: str | os.PathLike[str]) -> depth.Intrinsics:
     """The camera that an intrinsics file describes."""
+    file = as_path(file)
     try:
         content = json.loads(read_small(file))
         if "preset" in content:

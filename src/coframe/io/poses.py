@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 from coframe import geometry
 from coframe.errors import InputError, one_line, visible
 from coframe.io import e57
-from coframe.io.files import as_json, atomic, file_names, read_small, regular
+from coframe.io.files import as_json, as_path, atomic, file_names, read_small, regular
 from coframe.io.scan import Scan, in_space
 from coframe.io.table import table
 from coframe.types import Array, Pose, Poses
@@ -116,7 +116,9 @@ def export(
     """
     if form not in FORMATS:
         raise InputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
-    path = Path(path)
+    path = as_path(path)
+    if len(names) != len(poses):
+        raise InputError(f"names: expected {len(poses)}, one for each pose, found {len(names)}")
     if form == "json":
         write(path, names, poses)
         return path
@@ -158,7 +160,7 @@ def read(path: str | os.PathLike[str]) -> NamedPoses:
     --------
     >>> coframe.io.poses.read("poses.json")["scan0"]
     """
-    path = Path(path)
+    path = as_path(path)
     try:
         if path.is_dir():
             files = sorted(

@@ -7,7 +7,6 @@ Pose i carries what the sensor saw at time i into the common frame: x = R v + t.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +15,7 @@ from scipy.spatial.transform import Rotation, Slerp
 from coframe import geometry
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import is_rigid
-from coframe.io.files import atomic, read_small
+from coframe.io.files import as_path, atomic, read_small
 from coframe.io.table import table
 from coframe.types import Array
 
@@ -150,7 +149,7 @@ def write_kitti(path: str | os.PathLike[str], trajectory: Trajectory) -> None:
 
 def _table(path: str | os.PathLike[str], columns: int, meaning: str) -> Float[Array, "N C"]:
     """Rows of numbers, read as those of `io.poses` are."""
-    path = Path(path)
+    path = as_path(path)
     try:
         values, _ = table(read_small(path).removeprefix(b"\xef\xbb\xbf"), columns)
     except InputError:
