@@ -311,7 +311,7 @@ def _solve(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "
     """
     with suppress(np.linalg.LinAlgError):
         found = np.asarray(np.linalg.solve(H, right))
-        if (np.abs(found) < NOT_FINITE).all():  # false for NaN
+        if found.max() < NOT_FINITE and found.min() > -NOT_FINITE:  # false for NaN
             return found
     unit = 1 / np.sqrt(np.maximum(np.diagonal(H), LEAST_INFORMATION))
     values, vectors = np.linalg.eigh(unit[:, None] * H * unit)

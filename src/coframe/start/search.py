@@ -293,16 +293,16 @@ class _Search:
         other side.
         """
         group = list(found.groups[0])
-        poses = self.thin.enter_poses(self.thin.identity)
-        inverse = geometry.inverse(poses[group])
-        inverse_found = geometry.inverse(found.poses[group])
+        poses = self.thin.enter_poses(self.thin.identity)[group]
+        inverse = geometry.inverse(poses)
+        found_poses = found.poses[group]
+        inverse_found = geometry.inverse(found_poses)
         return all(
-            verify.motion_distance(
-                inverse_found[i] @ found.poses[j], inverse[i] @ poses[j], self.recipe
-            )
+            verify.motion_distances(
+                inverse_found[i] @ found_poses[:i], inverse[i] @ poses[:i], self.recipe
+            ).max()
             < self.recipe.max_displacement
-            for i in range(len(group))
-            for j in group[:i]
+            for i in range(1, len(group))
         )
 
 
