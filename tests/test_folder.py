@@ -20,9 +20,9 @@ import coframe
 from coframe import InputError, geometry, report
 from coframe.data import simulate
 from coframe.io import clouds as cloud_files
-from coframe.io import ply, transaction
+from coframe.io import manifest, ply, transaction
 from coframe.io import poses as pose_files
-from coframe.io.transaction import Manifest
+from coframe.io.manifest import Manifest
 from coframe.result.export import export
 
 FILES = {"poses.json", "merged.ply", "model.ply", "state.npz", "run.json", "report.html"}
@@ -398,16 +398,20 @@ def test_a_stranger_s_result_names_no_file_to_be_read(original: Path, tmp_path: 
     shutil.copy(original / "scan0.ply", secret)
     received = tmp_path / "received"
     shutil.copytree(original / "out", received)
-    manifest = json.loads((received / "manifest.json").read_text())
+    about = json.loads((received / "manifest.json").read_text())
     state = dict(np.load(received / "state.npz"))
     state["files"] = np.array([str(secret)] * 3)
     np.savez(received / "state.npz", **state)
-    manifest["files"]["state.npz"] = transaction.digest_of(received / "state.npz")
-    (received / "manifest.json").write_text(json.dumps(manifest))
+    about["files"]["state.npz"] = manifest.digest_of(received / "state.npz")
+    (received / "manifest.json").write_text(json.dumps(about))
     done = run_cli("export", "received", "--to", "aligned", "-o", "copies", cwd=tmp_path)
     assert done.returncode == 2
     assert f"add --inputs {secret.parent}" in done.stderr
     assert not (tmp_path / "copies").exists()
+    assert run_cli("report", "received", cwd=tmp_path).returncode == 0
+    assert run_cli("extend", "received", original / "scan3.ply", cwd=tmp_path).returncode == 0
+    done = run_cli("export", "received", "--to", "aligned", "-o", "copies", cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "copies").exists()) == (2, False)
     (received / "manifest.json").unlink()
     done = run_cli("export", "received", "--to", "aligned", "-o", "copies", cwd=tmp_path)
     assert (done.returncode, (tmp_path / "copies").exists()) == (2, False)
@@ -423,7 +427,7 @@ def test_a_stranger_s_manifest_reaches_no_file_outside(
     received = tmp_path / "some/received"
     shutil.copytree(original / "out", received)
     about = json.loads((received / "manifest.json").read_text())
-    about["files"][name] = transaction.digest_of(tmp_path / "victim")
+    about["files"][name] = manifest.digest_of(tmp_path / "victim")
     (received / "manifest.json").write_text(json.dumps(about))
     with pytest.raises(InputError, match="is not a manifest of coframe"):
         coframe.load(original / "out").save(received)
@@ -471,9 +475,9 @@ def test_a_planted_commit_reaches_nothing_outside(original: Path, tmp_path: Path
 
 
 def test_the_manifest_names_all_files(original: Path) -> None:
-    manifest = Manifest.read(original / "out")
-    assert manifest is not None
-    assert set(manifest.files) == FILES
+    found = Manifest.read(original / "out")
+    assert found is not None
+    assert set(found.files) == FILES
     assert {path.name for path in (original / "out").iterdir()} == {*FILES, "manifest.json"}
 
 

@@ -35,7 +35,8 @@ def evaluate(
     coframe evaluate out --truth truth.json --json
     """
     from coframe.evaluate.files import evaluate_poses, evaluate_trajectory
-    from coframe.io.transaction import Manifest, consistent
+    from coframe.io.manifest import Manifest
+    from coframe.io.transaction import consistent
 
     def evaluated(manifest: Manifest | None) -> dict[str, Any]:
         tracked = (folder / "trajectory.txt").is_file() and not (folder / "poses.json").is_file()

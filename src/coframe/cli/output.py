@@ -16,7 +16,8 @@ def claimed(
     """The folder for this command alone; refused before any work where it would replace inputs, or
     files that coframe did not write.
     """
-    from coframe.io.transaction import check_targets, locked
+    from coframe.io.manifest import check_targets
+    from coframe.io.transaction import locked
 
     writable(folder)
     with locked(folder):

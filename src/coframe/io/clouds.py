@@ -20,8 +20,8 @@ from coframe.errors import InputError, one_line, visible
 from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_path, regular
+from coframe.io.manifest import own_files
 from coframe.io.scan import Scan, in_space
-from coframe.io.transaction import own_files
 from coframe.types import Points, Pose
 
 TEXT = (".txt", ".csv", ".asc")

@@ -26,7 +26,7 @@ def write(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
 
 def write_folder(comparison: Comparison, folder: str | os.PathLike[str]) -> None:
     """Write comparison.json and comparison.html at once; a result in the folder stays."""
-    with transaction(folder, KIND, keep=True) as new:
+    with transaction(folder, KIND, keep=True, elsewhere=True) as new:
         comparison.save(new / FILES[0])
         save(new / FILES[1], html(comparison))
 

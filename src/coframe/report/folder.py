@@ -3,7 +3,8 @@
 
 import os
 
-from coframe.io.transaction import MANIFEST, transaction
+from coframe.io.manifest import MANIFEST
+from coframe.io.transaction import transaction
 from coframe.report import track
 from coframe.report.page import html, save
 from coframe.report.run import FILE, Run

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from coframe.io.files import atomic
-from coframe.io.transaction import own_files, transaction
+from coframe.io.manifest import own_files
+from coframe.io.transaction import transaction
 from coframe.report import charts, numbers, scene
 from coframe.report.markup import count, json_block, lengths, name, pack, png, text
 from coframe.report.run import Run
@@ -93,7 +94,7 @@ def save_into(path: str | os.PathLike[str], content: str) -> Path:
     path = Path(path)
     if not own_files(path.parent):
         return save(path, content)
-    with transaction(path.parent, KIND, keep=True) as new:
+    with transaction(path.parent, KIND, keep=True, elsewhere=True) as new:
         save(new / path.name, content)
     return path
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from coframe.errors import InputError, one_line
 from coframe.io.files import as_json, atomic, read_small
-from coframe.io.transaction import Manifest
+from coframe.io.manifest import Manifest
 from coframe.types import Poses
 
 FORMAT = "coframe-run/1"

@@ -14,14 +14,10 @@ from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
 from coframe.io import e57
 from coframe.io import poses as pose_files
+from coframe.io.exported import exported
 from coframe.io.files import file_names
+from coframe.io.manifest import check_no_input
 from coframe.io.scan import Scan, in_space, of_columns
-from coframe.io.transaction import (
-    Manifest,
-    check_no_input,
-    exported,
-    origin,
-)
 from coframe.result.registration import Registration
 
 MERGED = ("ply", "pcd", "las", "laz", "xyz", "csv", "npy")
@@ -149,7 +145,8 @@ def _aligned(
     sources = list(dict.fromkeys(result.files))
     suffixes = [cloud_files.moved_suffix(source) for source in sources]
     names = file_names([Path(source).stem for source in sources], suffixes)
-    _check_sources(result, home, sources, inputs)
+    if result.elsewhere:
+        _check_sources(home, sources, inputs)
     for name in names:
         check_no_input(folder / name, sources)
     with exported(home, folder, inputs=sources, overwrite=overwrite) as new:
@@ -160,15 +157,9 @@ def _aligned(
 
 
 def _check_sources(
-    result: Registration,
-    home: Path,
-    sources: Sequence[str],
-    inputs: str | os.PathLike[str] | None,
+    home: Path, sources: Sequence[str], inputs: str | os.PathLike[str] | None
 ) -> None:
     """Refuse to read what a result that was made elsewhere names, unless the user says where."""
-    manifest = Manifest.read(home)
-    if not (home / "state.npz").exists() or (manifest and manifest.origin == origin(home)):
-        return
     allowed = [os.path.realpath(folder) for folder in (home, inputs) if folder is not None]
     for source in sources:
         where = os.path.realpath(source)

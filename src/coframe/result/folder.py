@@ -30,7 +30,8 @@ from coframe.input.source import InMemory
 from coframe.io import npz, ply
 from coframe.io import poses as pose_files
 from coframe.io.files import atomic
-from coframe.io.transaction import Manifest, consistent, open_regular, transaction
+from coframe.io.manifest import Manifest, is_from_elsewhere, open_regular
+from coframe.io.transaction import consistent, transaction
 from coframe.result import merged
 from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
@@ -57,7 +58,8 @@ def replacing(
     block ends well; more files may be added.
     """
     folder = Path(folder)
-    with transaction(folder, KIND, inputs=fields["files"]) as new:
+    inputs, elsewhere = fields["files"], fields["elsewhere"]
+    with transaction(folder, KIND, inputs=inputs, elsewhere=elsewhere) as new:
         _write_files(new, folder, fields, reliable)
         yield new
     shutil.rmtree(folder / merged.POINTS, ignore_errors=True)
@@ -236,6 +238,7 @@ def _read(folder: Path, manifest: Manifest | None) -> dict[str, Any]:
         "status": Status[str(s["status"])],
         "attributes": _attributes(vertices, parts, poses),
         "files": tuple(os.path.normpath(folder.absolute() / file) for file in s.get("files", ())),
+        "elsewhere": is_from_elsewhere(folder, manifest),
         **_beginning(json.loads(str(s["start"])) if "start" in s else {}, len(poses)),
     }
 

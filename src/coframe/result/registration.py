@@ -72,6 +72,9 @@ class Registration:
         What determined the result, the seed among it.
     sizes : tuple of int
         Points of each cloud where that is more than memory holds; all per-point fields have fewer.
+    elsewhere : bool
+        Whether it was loaded from a folder that was copied or received, or that release 0.1 wrote.
+        Then `files` may name anything, and `coframe export` does not read them unasked.
     """
 
     clouds: tuple[Float[Array, "_ D"], ...]
@@ -94,6 +97,7 @@ class Registration:
     files: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
+    elsewhere: bool = False
 
     def __repr__(self) -> str:
         counts = Counter(verdict.verdict for verdict in self.verdicts)

@@ -23,8 +23,9 @@ from coframe.io import npz, ply, trajectory
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_json, atomic
 from coframe.io.frames import Frame, FrameSource, from_arrays, open_frames
+from coframe.io.manifest import MANIFEST, Manifest
 from coframe.io.trajectory import Trajectory
-from coframe.io.transaction import MANIFEST, Manifest, consistent, transaction
+from coframe.io.transaction import consistent, transaction
 from coframe.sequence import state
 from coframe.sequence.keyframes import Keyframe
 from coframe.sequence.options import TrackOptions
