@@ -5,8 +5,6 @@ import re
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 # [limit] The cube of any coordinate, and of any extent and its inverse, is a number.
 LARGEST_NUMBER = 1e100
 # [limit] Characters of another program's message that are repeated in ours.
@@ -62,20 +60,6 @@ class InputError(ValueError):
 def one_line(error: BaseException) -> str:
     """What an error says, on one line and not too long; its type where it says nothing."""
     return " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
-
-
-def refuse_masked(name: str, value: Any) -> None:
-    """Refuse arrays with masked entries: left out, results would no longer fit the user's rows."""
-    each = [value] if isinstance(value, np.ndarray) else value
-    if not isinstance(each, list | tuple):
-        return
-    for part in each:
-        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
-            raise InputError(
-                f"{name}: expected values of which none is masked, found"
-                f" {int(np.ma.getmaskarray(part).sum())} masked ones; pass the others, of points as"
-                " cloud[~cloud.mask.any(1)].data"
-            )
 
 
 def optional(module: str, extra: str, purpose: str) -> Any:

@@ -16,11 +16,12 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.em.constraints import Prior
-from coframe.errors import LARGEST_NUMBER, InputError, one_line, refuse_masked, visible
+from coframe.errors import LARGEST_NUMBER, InputError, one_line, visible
 from coframe.geometry import extent
 from coframe.input.normalise import Normalisation
 from coframe.input.options import PosePrior
 from coframe.input.source import stray
+from coframe.io.scan import refuse_masked
 from coframe.types import Array, Points, Poses
 
 # [limit] Clouds whose extents differ by a larger factor are refused.

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from coframe.errors import LARGEST_NUMBER, InputError, refuse_masked, visible
+from coframe.errors import LARGEST_NUMBER, InputError, visible
 from coframe.io import clouds as cloud_files
 from coframe.io import depth, images
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_path, read_small
+from coframe.io.scan import refuse_masked
 from coframe.types import Array, Points
 
 T = TypeVar("T")

@@ -3,11 +3,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from coframe import geometry
+from coframe.errors import InputError
 from coframe.types import Array, Points, Pose
 
 # [format] The names that programs give to columns, in lower case; the first is the one we write.
@@ -115,6 +117,20 @@ class Scan:
             for name, column in self.attributes().items()
             if column.dtype.kind in "fiub"
         }
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """Refuse arrays with masked entries: left out, results would no longer fit the user's rows."""
+    each = [value] if isinstance(value, np.ndarray) else value
+    if not isinstance(each, list | tuple):
+        return
+    for part in each:
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise InputError(
+                f"{name}: expected values of which none is masked, found"
+                f" {int(np.ma.getmaskarray(part).sum())} masked ones; pass the others, of points as"
+                " cloud[~cloud.mask.any(1)].data"
+            )
 
 
 def in_space(pose: Pose) -> Float[Array, "4 4"]:
