@@ -23,7 +23,7 @@ from coframe.data import simulate
 from coframe.em import loop
 from coframe.em.estep import Cloud, Sweep
 from coframe.em.joint import DenseEquations
-from coframe.em.loop import Steps, Stopping
+from coframe.em.loop import Fit, Steps, Stopping
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.mstep import MixtureStep
@@ -129,34 +129,33 @@ def test_an_iteration_keeps_no_moments_that_it_cannot_need(accelerated: bool) ->
     assert most == accelerated
 
 
-def test_repetitions_of_the_last_level_leave_only_poses() -> None:
-    """Two chains of two or of six repetitions: the same peak, but for a fit or so."""
+def test_repetitions_of_the_last_level_leave_only_poses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a fit begins, only the last ones of the other chains are still there with moments."""
     rng = np.random.default_rng(0)
-    surface = simulate.shape(3000, rng).points
-    clouds = [rng.choice(surface, 30, replace=False) for _ in range(30)]
+    surface = simulate.shape(500, rng).points
+    clouds = [rng.choice(surface, 60, replace=False) for _ in range(3)]
     frames = Normalisation.of(clouds)
-    start = frames.enter_poses(geometry.identity(30, 3), np.zeros(3))
+    level = Level(10, 60, 1, burn_in=1)
+    recipe = replace(ALIGN, same_sigmas=0.0, max_repetitions=4, repeat_iterations=1)
+    sources = Local([InMemory(cloud) for cloud in clouds])
+    run = Run(sources, [60] * 3, frames, level, rng, 1, recipe=recipe)
+    drawn = run.draw(60)
+    start = run.fit(drawn, frames.enter_poses(geometry.identity(3, 3), np.zeros(3)), level)
+    alive: list[weakref.ref[Moments]] = []
+    counts = []
+    fit = Run.fit
 
-    def finish(repetitions: int) -> tuple[int, int]:
-        level = Level(30, 30, 1, burn_in=1)
-        recipe = replace(
-            ALIGN, same_sigmas=0.0, max_repetitions=repetitions, repeat_iterations=1, trials=()
-        )
-        sources = Local([InMemory(cloud) for cloud in clouds])
-        size = 0
+    def watched(self: Run, *arguments: Any, **options: Any) -> Fit:
+        counts.append(sum(each() is not None for each in alive))
+        found = fit(self, *arguments, **options)
+        alive.append(weakref.ref(found.moments))
+        return found
 
-        def work() -> None:
-            nonlocal size
-            run = Run(sources, [30] * 30, frames, level, np.random.default_rng(1), 1, recipe=recipe)
-            drawn = run.draw(30)
-            begun = run.fit(drawn, start, level)
-            size = size_of(begun.moments)
-            schedule.finish(run, schedule.Trials(drawn, begun, []))
-
-        return peak_of(work), size
-
-    (few, size), (many, _) = finish(2), finish(6)
-    assert many < few + size
+    monkeypatch.setattr(Run, "fit", watched)
+    schedule.finish(run, schedule.Trials(drawn, start, []))
+    assert len(counts) == recipe.chains * (1 + recipe.max_repetitions) + 1
+    assert max(counts) == recipe.chains - 1
+    assert counts[-1] == 0
 
 
 def test_distances_of_many_motions_are_those_of_each() -> None:
