@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 
 
+# [limit] Clouds that the table lists one by one: of more, a terminal shows only the last.
+ROWS = 60
+
+
 def verdict_table(result: "Registration") -> "Table":
-    """A row per cloud; the reason where a cloud is not aligned."""
+    """A row per cloud; the reason where a cloud is not aligned.
+
+    Of many clouds, only those that are not aligned, and how many are.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -29,9 +36,17 @@ def verdict_table(result: "Registration") -> "Table":
     troubled = [verdict.verdict != "aligned" for verdict in result.verdicts]
     if any(troubled):
         table.add_column("reason")
+    many = len(troubled) > ROWS
+    if many and not all(troubled):
+        table.caption = (
+            f"{len(troubled) - sum(troubled)} of {len(troubled)} clouds are aligned and not listed;"
+            " poses.json has all"
+        )
     for name, count, verdict, trouble in zip(
         result.names, result.counts, result.verdicts, troubled, strict=True
     ):
+        if many and not trouble:
+            continue
         colour = COLOURS[verdict.verdict]
         row = [
             escape(name),

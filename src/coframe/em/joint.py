@@ -256,7 +256,7 @@ class DenseEquations:
         free = allowed.ravel()
         H = self.regularised(np.full(M * P, LEAST_INFORMATION), gauge_free)
         H = _part(H, free)
-        whole = _solve(H, np.eye(len(H)))
+        whole = _invert(H)
         if not free.all():
             found = np.zeros((M * P, M * P))
             found[np.ix_(free, free)] = whole
@@ -304,20 +304,36 @@ def _part(H: Float[Array, "n n"], free: Bool[Array, " n"]) -> Float[Array, "m m"
 
 
 def _solve(H: Float[Array, "n n"], right: Float[Array, "..."]) -> Float[Array, "..."]:
-    """H^-1 right.
-
-    Where rounding has left H singular, as with clouds of very different sizes, each of its rows
-    counts alike, and unconstrained directions are left as soft as rounding allows.
-    """
+    """H^-1 right, also where rounding has left H singular."""
     with suppress(np.linalg.LinAlgError):
         found = np.asarray(np.linalg.solve(H, right))
-        if found.max() < NOT_FINITE and found.min() > -NOT_FINITE:  # false for NaN
+        if _finite(found):
             return found
+    return np.asarray(_invert_singular(H) @ right)
+
+
+def _invert(H: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """H^-1, as `_solve` has it for the unit matrix, which NumPy need not be given."""
+    with suppress(np.linalg.LinAlgError):
+        found = np.asarray(np.linalg.inv(H))
+        if _finite(found):
+            return found
+    return _invert_singular(H)
+
+
+def _finite(found: Float[Array, "..."]) -> bool:
+    return bool(found.max() < NOT_FINITE and found.min() > -NOT_FINITE)  # false for NaN
+
+
+def _invert_singular(H: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """H^-1 where rounding has left H singular, as with clouds of very different sizes.
+
+    Each of its rows counts alike, and unconstrained directions are left as soft as rounding allows.
+    """
     unit = 1 / np.sqrt(np.maximum(np.diagonal(H), LEAST_INFORMATION))
     values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
     values = np.maximum(values, len(H) * np.finfo(float).eps * max(values[-1], 1.0))
-    inverse = unit[:, None] * ((vectors / values) @ vectors.T) * unit
-    return np.asarray(inverse @ right)
+    return np.asarray(unit[:, None] * ((vectors / values) @ vectors.T) * unit)
 
 
 @dataclass(frozen=True)
