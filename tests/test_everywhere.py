@@ -347,8 +347,9 @@ def register(*arguments, checkpoint, **options):
     checkpoint.begin({}, [], "")
     checkpoint.keep("done", {"value": __import__("numpy").arange(3)})
     with ThreadPoolExecutor(1) as pool:
+        task = pool.submit(time.sleep, 60)
         print("deaf", flush=True)
-        pool.submit(time.sleep, 60).result()
+        task.result()
 coframe.register = register
 from coframe.cli import main
 sys.exit(main())
