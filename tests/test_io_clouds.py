@@ -103,8 +103,8 @@ def test_folders_patterns_and_order(tmp_path: Path) -> None:
         path.name for path in cloud_files.expand([f"{tmp_path}/*.ply", tmp_path / "s2.ply"])
     ] == ["s2.ply", "s10.ply"]
     scans, files = cloud_files.open_all([tmp_path, tmp_path / "sub"])
-    assert [scan.name for scan in scans] == ["s1", f"{tmp_path.name}/s2", "sub/s2", "s10"]
-    assert [file.name for file in files] == ["s1.pcd", "s2.ply", "s2.ply", "s10.ply"]
+    assert [scan.name for scan in scans] == ["s1", f"{tmp_path.name}/s2", "s10", "sub/s2"]
+    assert [file.name for file in files] == ["s1.pcd", "s2.ply", "s10.ply", "s2.ply"]
     (tmp_path / "empty").mkdir()
     for argument in (tmp_path / "empty", f"{tmp_path}/*.las"):
         with pytest.raises(

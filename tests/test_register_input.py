@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What is wrong with the input of `register` is said in one line, before any work."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from scenes import unchecked
 
 import coframe
 from coframe import Options, PosePrior, geometry
+from coframe.data import simulate
+from coframe.evaluate import metrics
+from coframe.io import ply
 
 QUICK = Options(components=20, points=100, iterations=2)
 SMALL = [np.random.default_rng(j).normal(size=(30, 3)) for j in range(3)]
@@ -188,3 +192,17 @@ def test_options_of_the_wrong_kind(option: tuple[str, Any]) -> None:
 @given(st.sampled_from([None, {}, {"components": 20}, "fast"]))
 def test_options_that_are_none(options: Any) -> None:
     refused("options", options)
+
+
+def test_files_keep_the_order_in_which_they_are_given(tmp_path: Path) -> None:
+    """Poses, weights and names are in that order, too."""
+    scene = simulate.scene(3, 300, degrees=60.0, noise_db=50.0, rng=np.random.default_rng(1))
+    order = [2, 0, 1]
+    for j, cloud in enumerate(scene.clouds):
+        ply.write(tmp_path / f"scan{j}.ply", cloud)
+    files = [tmp_path / f"scan{j}.ply" for j in order]
+    result = coframe.register(files, scene.poses[order])
+    assert result.names == ("scan2", "scan0", "scan1")
+    assert result.files == tuple(map(str, files))
+    assert metrics.rotation_errors(result.poses, scene.poses[order]).max() < 1
+    assert all(verdict.verdict == "aligned" for verdict in result.verdicts)

@@ -26,10 +26,10 @@ def claimed(
 
 
 def clouds_of(arguments: Iterable[Path]) -> list[Path]:
-    """The files that arguments name; what is left out is said."""
+    """The files that arguments name, scan2 before scan10; what is left out is said."""
     from coframe.io import clouds
 
     def say_left_out(folder: Path, names: list[str]) -> None:
         complain(clouds.left_out_message(folder, names))
 
-    return clouds.expand(arguments, on_left_out=say_left_out)
+    return sorted(clouds.expand(arguments, on_left_out=say_left_out), key=clouds.by_name)

@@ -127,8 +127,7 @@ def open_clouds(
 def gathered(clouds: Any, names: Any) -> tuple[list[Any], bool, Any]:
     """What the user gave as clouds, as a list; whether these are paths; and their names if given.
 
-    Of a dictionary, the keys are the names. Names of files are in the order in which files are
-    read.
+    Of a dictionary, the keys are the names.
     """
     if isinstance(clouds, str | PathLike):
         clouds = [clouds]
@@ -154,15 +153,11 @@ def gathered(clouds: Any, names: Any) -> tuple[list[Any], bool, Any]:
                     f"{name}: expected one file for each name, found {path}; pass folders and"
                     " patterns in a list"
                 )
-    if count and isinstance(names, list | tuple) and len(names) == len(clouds):
-        paths, found = [Path(path) for path in clouds], cloud_files.expand(clouds)
-        if set(paths) == set(found) and len(paths) == len(found):
-            by_path = dict(zip(paths, names, strict=True))
-            names = [by_path[path] for path in found]
-        elif named:
+        found = len(cloud_files.expand(clouds))
+        if found != len(clouds):
             raise InputError(
-                f"clouds: expected one file for each of {len(names)} names, found {len(found)}"
-                " files; name each file once"
+                f"clouds: expected one file for each of {len(clouds)} names, found {found} files;"
+                " name each file once"
             )
     return clouds, count > 0, names
 

@@ -259,9 +259,10 @@ def expand(
     *,
     on_left_out: Callable[[Path, list[str]], object] = _warn,
 ) -> list[Path]:
-    """List the files that files, folders and patterns name, without repeats, scan2 before scan10.
+    """List the files that files, folders and patterns name, without repeats.
 
-    Of a folder, the scans; if there are none, the meshes; then text files; then depth images. So
+    They are in the order of the arguments; of a folder or a pattern, scan2 comes before scan10. Of
+    a folder, the scans; if there are none, the meshes; then text files; then depth images. So
     notes and poses beside the scans do no harm. Of folders and patterns, results of coframe are
     left out.
 
@@ -309,8 +310,13 @@ def expand(
                 )
         else:
             files = [path]
-        found |= dict.fromkeys(files)
-    return sorted(found, key=lambda path: (natural(path.name), natural(str(path))))
+        found |= dict.fromkeys(sorted(files, key=by_name))
+    return list(found)
+
+
+def by_name(path: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """A sort key for files: by name, then by folder, scan2 before scan10."""
+    return natural(path.name), natural(str(path))
 
 
 def open_all(
