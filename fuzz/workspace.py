@@ -31,6 +31,7 @@ from coframe.io import poses as pose_files
 TIMED = ("run.json", "report.html", "manifest.json")
 # How names begin that coframe makes for a while beside its results.
 HIDDEN = ".coframe"
+EXPORTS = ".coframe-exports"  # a list that stays
 # [limit, s] A command that takes longer hangs: each takes a few seconds on a busy machine.
 LONGEST = 120.0
 # [size] Points of a scan, views, components: few, since a trial is two runs or more.
@@ -200,8 +201,12 @@ Files = Mapping[str, File]
 
 
 def files_of(root: Path) -> Files:
-    """All files and folders, hidden ones among them, by their paths from the root."""
-    return {path.relative_to(root).as_posix(): file_at(path) for path in sorted(root.rglob("*"))}
+    """All files and folders, hidden ones among them, by their paths from the root.
+
+    But for the list of exports, whose end may be a line that was cut, which does no harm.
+    """
+    found = [path for path in sorted(root.rglob("*")) if path.name != EXPORTS]
+    return {path.relative_to(root).as_posix(): file_at(path) for path in found}
 
 
 def file_at(path: Path) -> File:

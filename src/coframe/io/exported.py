@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: MIT
 """Files that are exported from a result: they may lie anywhere and replace earlier exports only."""
 
+import json
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from coframe.errors import InputError
-from coframe.io.lock import BusyError
 from coframe.io.manifest import (
+    EXPORTS,
     MANIFEST,
-    Manifest,
     StrPath,
     check_no_input,
     check_targets,
     digest_of,
+    read_exports,
     result_files,
 )
-from coframe.io.transaction import EXPORT, locked, transaction
-
-# [limit] Digests of exported files that a manifest keeps.
-EXPORTS = 1000
+from coframe.io.transaction import EXPORT, transaction
 
 
 @contextmanager
@@ -35,8 +33,8 @@ def exported(
 ) -> Iterator[Path]:
     """A new folder, whose files appear in the folder `target` all at once when the block ends well.
 
-    The manifest of the result in `folder` keeps their digests, so that an export can be repeated.
-    Other files are replaced only with `overwrite`; inputs and files of results never.
+    A list beside the result keeps their digests, so that an export can be repeated. Other files are
+    replaced only with `overwrite`; inputs and files of results never.
 
     Parameters
     ----------
@@ -60,30 +58,37 @@ def exported(
         raise InputError(
             f"{target}: is the folder of a result; choose another one for the exported files"
         )
-    replaceable: Container[str] = _Anything() if overwrite else _exports_of(folder)
-    check_targets(target, names or (), (), replaceable, "or replace it with --overwrite")
-    with transaction(target, EXPORT, inputs=inputs, replaceable=replaceable) as new:
+    replaceable = _Replaceable(Path(folder), overwrite)
+    advice = "or replace it with --overwrite"
+    check_targets(target, names or (), (), replaceable, advice)
+    with transaction(target, EXPORT, inputs=inputs, replaceable=replaceable, advice=advice) as new:
         yield new
         here = os.path.realpath(target) == os.path.realpath(folder)
         new_files = {digest_of(path): path.name if here else "" for path in new.iterdir()}
-        _record_exports(Path(folder), new_files)
+        _record(Path(folder), new_files)
 
 
-class _Anything:
+@dataclass(frozen=True)
+class _Replaceable:
+    """Digests of files that an export may replace."""
+
+    folder: Path
+    anything: bool
+
     def __contains__(self, digest: object) -> bool:
-        return True
+        return self.anything or digest in read_exports(self.folder)
 
 
-def _exports_of(folder: StrPath) -> Mapping[str, str]:
-    manifest = Manifest.read(folder)
-    return {} if manifest is None else manifest.exports
-
-
-def _record_exports(folder: Path, new: Mapping[str, str]) -> None:
-    """Keep digests in the manifest, if there is one and it can be written now."""
-    with suppress(BusyError, OSError), locked(folder):
-        manifest = Manifest.read(folder)
-        if manifest is not None and not new.items() <= manifest.exports.items():
-            others = [item for item in manifest.exports.items() if item[0] not in new]
-            exports = dict([*others, *new.items()][-EXPORTS:])
-            replace(manifest, exports=exports).write(folder)
+def _record(folder: Path, new: Mapping[str, str]) -> None:
+    """Append digests and names; other processes may do so at the same time."""
+    known = read_exports(folder)
+    lines = [f"\n{json.dumps(item)}" for item in new.items() if item not in known.items()]
+    if not lines:
+        return
+    with suppress(OSError):  # A result may be where nobody can write.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        handle = os.open(folder / EXPORTS, flags, 0o666)
+        try:
+            os.write(handle, "".join(lines).encode())
+        finally:
+            os.close(handle)

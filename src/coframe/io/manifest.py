@@ -22,17 +22,19 @@ from coframe.io.files import as_json, regular, umask
 StrPath = str | os.PathLike[str]
 
 MANIFEST = "manifest.json"
+EXPORTS = ".coframe-exports"
 FORMAT = "coframe-manifest/1"
 # How the hidden files and folders begin that are written before their names are known.
 NEW = ".coframe-new-"
+ADVICE = "or choose another folder"
 # [format] Files that release 0.1, which wrote no manifest, put into a folder.
 WITHOUT_MANIFEST = {
     "poses.json": ("merged.ply", "model.ply", "state.npz", "run.json", "report.html"),
     "track.json": ("trajectory.txt", "merged.ply", "model.ply", "state.npz", "report.html"),
     "comparison.json": ("comparison.html",),
 }
-# [limit] Bytes of a manifest.
-LARGEST_MANIFEST = 1 << 26
+# [limit] Bytes of a manifest, and of the end of a list of exports that is read.
+LARGEST_MANIFEST, LARGEST_LIST = 1 << 26, 1 << 20
 # [size] Bytes that are read at a time.
 BLOCK = 1 << 20
 
@@ -43,7 +45,6 @@ class Manifest:
 
     kind: str  # "registration", "track" or "comparison"
     files: Mapping[str, str]  # the digest of each
-    exports: Mapping[str, str] = field(default_factory=dict)  # name (in the folder) by digest
     run: str = field(default_factory=lambda: uuid.uuid4().hex)  # new with every change
     origin: str = ""  # which folder of which machine it was made in, if that is known
     version: str = field(default_factory=lambda: version("coframe"))
@@ -65,8 +66,7 @@ class Manifest:
                 raise ValueError("another format")
             manifest = cls(**about)
             texts = [manifest.kind, manifest.run, manifest.origin, manifest.version]
-            for names in (manifest.files, manifest.exports):
-                texts += [*names.keys(), *names.values()]
+            texts += [*manifest.files.keys(), *manifest.files.values()]
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError("no texts")
             if not all(map(is_plain, manifest.files)):
@@ -124,12 +124,21 @@ def open_regular(path: StrPath) -> BinaryIO:
 
 def own_files(folder: StrPath) -> set[str]:
     """The names of coframe's files in a folder that are no clouds to be registered."""
-    try:
-        manifest = Manifest.read(folder)
-    except InputError:
-        return set()
-    exports = set() if manifest is None else set(manifest.exports.values())
-    return known_files(Path(folder), manifest) | exports - {""}
+    return result_files(folder) | set(read_exports(folder).values()) - {""}
+
+
+def read_exports(folder: StrPath) -> dict[str, str]:
+    """The digests of what was exported from the result in a folder, with the names of the files
+    that are in the folder itself.
+    """
+    found: dict[str, str] = {}
+    with suppress(OSError, InputError), open_regular(Path(folder) / EXPORTS) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LARGEST_LIST))
+        for line in file.read(LARGEST_LIST).split(b"\n"):
+            with suppress(ValueError, TypeError, RecursionError):  # A line may be cut.
+                digest, name = json.loads(line)
+                found[str(digest)] = str(name)
+    return found
 
 
 def result_files(folder: StrPath) -> set[str]:
@@ -172,7 +181,7 @@ def check_targets(
     names: Iterable[str],
     inputs: Iterable[StrPath] = (),
     replaceable: Container[str] = (),
-    advice: str = "or choose another folder",
+    advice: str = ADVICE,
 ) -> None:
     """Refuse to write over inputs, and over files that coframe did not write.
 

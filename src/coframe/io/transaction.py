@@ -22,6 +22,7 @@ from coframe.io import lock
 from coframe.io.files import umask
 from coframe.io.lock import PAUSE, BusyError
 from coframe.io.manifest import (
+    ADVICE,
     MANIFEST,
     NEW,
     Manifest,
@@ -68,6 +69,7 @@ def transaction(
     keep: bool = False,
     replaceable: Container[str] = (),
     elsewhere: bool = False,
+    advice: str = ADVICE,
 ) -> Iterator[Path]:
     """A new folder, whose files take the place of what coframe wrote to `folder` when the block
     ends well, and vanish when it does not.
@@ -86,6 +88,8 @@ def transaction(
         Digests of other files that may be replaced.
     elsewhere
         Whether it comes from a result that was not made in its folder; see `is_from_elsewhere`.
+    advice
+        What else to do than to move a file away that would be replaced.
     """
     # Exports are done soon, and several may go to one folder.
     patience = PATIENCE if kind == EXPORT else 0.0
@@ -96,14 +100,13 @@ def transaction(
         try:
             yield new
             names = sorted(os.listdir(new))
-            check_targets(folder, names, inputs, replaceable)
+            check_targets(folder, names, inputs, replaceable, advice)
             files = {name: digest_of(new / name) for name in names}
             made_in = "" if elsewhere else origin(folder)
             if keep:
                 files = _kept(folder, old) | files
                 kind, made_in = (kind, made_in) if old is None else (old.kind, old.origin)
-            exports = {} if old is None else old.exports
-            manifest = Manifest(kind, files, exports, origin=made_in)
+            manifest = Manifest(kind, files, origin=made_in)
             _commit(folder, new, names, manifest)
         except OSError as error:
             raise _outside(error, new, folder) from error
