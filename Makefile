@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers
 
-.PHONY: demo test test-slow test-all wheel-check fuzz kills soak bench peers clean
+.PHONY: demo test test-slow test-all wheel-check fuzz faults kills soak bench peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
@@ -16,7 +16,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not exhaustive"
 
 test-slow: .venv/installed-dev
 	$(PYTEST) -m slow
@@ -42,6 +42,11 @@ PROBLEMS ?= 10000
 fuzz: .venv/installed-dev
 	@$(BIN)/python -m pip install --quiet atheris || echo "no atheris for this Python: changes are blind to what they reach"
 	$(BIN)/python -m fuzz --runs $(RUNS) --problems $(PROBLEMS)
+
+# Every command that writes, stopped at every file operation in every way: over an hour. CI tries the
+# main ones.
+faults: .venv/installed-dev
+	$(PYTEST) -m "slow or exhaustive" tests/test_faults.py
 
 # kill -9 at random moments of every command that writes results: about half an hour, or less with
 # TRIALS=20. Counts are kept in fuzz/kills.json: `python -m fuzz.kills --resume --seconds 500` runs a

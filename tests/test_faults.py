@@ -12,9 +12,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import faults
 import pytest
@@ -33,9 +34,17 @@ COMPLETE = "the new files are complete"
 # [size] Operations of a case that are tried where time is short.
 FEW = 6
 QUICK = ("register-over", "extend", "export-ply", "export-aligned", "report", "track-over", "save")
+# Every operation of these is tried in CI, of all others by `make faults`.
+MAIN = ("register-over", "extend", "export-ply", "export-aligned", "report", "track-over")
 # Commands of a terminal; Python code has no exit codes.
 COMMANDS = [name for name, case in CASES.items() if case.command[0] != "python"]
 QUICK_COMMANDS = [name for name in QUICK if name in COMMANDS]
+
+
+def slow(names: Iterable[str], in_ci: Container[str]) -> list[Any]:
+    """Cases of a slow test; those that are not tried in CI are exhaustive."""
+    marks = {True: pytest.mark.slow, False: pytest.mark.exhaustive}
+    return [pytest.param(name, marks=marks[name in in_ci]) for name in names]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -255,14 +264,12 @@ def test_killed_where_names_change(name, referred, server, base) -> None:
     kill(server, referred(name), base, switches(referred(name)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(CASES, MAIN))
 def test_killed_at_every_operation(name, referred, server, base) -> None:
     kill(server, referred(name), base, every(referred(name)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(CASES, ["save"]))
 def test_killed_in_the_middle_of_every_write(name, referred, server, base) -> None:
     kill(server, referred(name), base, writes(referred(name)), torn=True)
 
@@ -273,8 +280,7 @@ def test_the_disk_is_full_where_names_change(name, referred, server, base) -> No
     fill(server, referred(name), base, few, few[1:2])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(CASES, MAIN))
 def test_the_disk_is_full_at_every_operation(name, referred, server, base) -> None:
     reference = referred(name)
     fill(server, reference, base, every(reference), switches(reference))
@@ -286,15 +292,13 @@ def test_ctrl_c_where_names_change(name, referred, server, base) -> None:
     interrupt(server, referred(name), base, few, few[1:2], signal.SIGINT)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", slow(COMMANDS, ["extend", "export-aligned"]))
 def test_ctrl_c_at_every_operation(name, referred, server, base) -> None:
     reference = referred(name)
     interrupt(server, reference, base, every(reference), switches(reference), signal.SIGINT)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", slow(COMMANDS, MAIN))
 def test_sigterm_where_names_change(name, referred, server, base) -> None:
     few = switches(referred(name))
     interrupt(server, referred(name), base, few, few, signal.SIGTERM)
@@ -338,8 +342,7 @@ def test_the_next_command_puts_the_folder_in_order(name, referred, server, base)
     recover(server, referred(name), base, switches(referred(name)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REGISTRATIONS)
+@pytest.mark.parametrize("name", slow(REGISTRATIONS, ["extend"]))
 def test_the_next_command_puts_the_folder_in_order_always(name, referred, server, base) -> None:
     recover(server, referred(name), base, every(referred(name)))
 
@@ -376,7 +379,7 @@ SIZES = 7
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n == "extend" else pytest.mark.slow) for n in COMMANDS]
+    "name", ["extend", *slow([name for name in COMMANDS if name != "extend"], MAIN)]
 )
 def test_a_real_disk_that_is_too_small(name, referred, server, base, disk) -> None:
     """Space for a part of what the command writes: the old result, one line and 2; with space
