@@ -189,6 +189,8 @@ def test_export_replaces_nothing_but_exports(work: Path) -> None:
     assert content(work) == before
     export(result, "xyz", work / "out", work / "thesis.xyz", overwrite=True)
     export(result, "xyz", work / "out", work / "thesis.xyz")  # its own now
+    (work / "out/.coframe-exports").unlink()
+    export(result, "xyz", work / "out", work / "thesis.xyz")  # nothing is lost
     assert len(cloud_files.read(work / "thesis.xyz")) == len(result.merged())
 
 

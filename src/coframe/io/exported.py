@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from coframe.errors import InputError
@@ -14,7 +13,6 @@ from coframe.io.manifest import (
     MANIFEST,
     StrPath,
     check_no_input,
-    check_targets,
     digest_of,
     read_exports,
     result_files,
@@ -58,25 +56,17 @@ def exported(
         raise InputError(
             f"{target}: is the folder of a result; choose another one for the exported files"
         )
-    replaceable = _Replaceable(Path(folder), overwrite)
-    advice = "or replace it with --overwrite"
-    check_targets(target, names or (), (), replaceable, advice)
-    with transaction(target, EXPORT, inputs=inputs, replaceable=replaceable, advice=advice) as new:
+    with transaction(
+        target,
+        EXPORT,
+        inputs=inputs,
+        may_replace=lambda digest: overwrite or digest in read_exports(folder),
+        advice="or replace it with --overwrite",
+    ) as new:
         yield new
         here = os.path.realpath(target) == os.path.realpath(folder)
         new_files = {digest_of(path): path.name if here else "" for path in new.iterdir()}
         _record(Path(folder), new_files)
-
-
-@dataclass(frozen=True)
-class _Replaceable:
-    """Digests of files that an export may replace."""
-
-    folder: Path
-    anything: bool
-
-    def __contains__(self, digest: object) -> bool:
-        return self.anything or digest in read_exports(self.folder)
 
 
 def _record(folder: Path, new: Mapping[str, str]) -> None:

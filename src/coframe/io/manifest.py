@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import uuid
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -180,7 +180,7 @@ def check_targets(
     folder: StrPath,
     names: Iterable[str],
     inputs: Iterable[StrPath] = (),
-    replaceable: Container[str] = (),
+    may_replace: Callable[[str], bool] = lambda digest: False,
     advice: str = ADVICE,
 ) -> None:
     """Refuse to write over inputs, and over files that coframe did not write.
@@ -193,8 +193,8 @@ def check_targets(
         The files to be written.
     inputs
         Files that are read.
-    replaceable
-        Digests of files that may be replaced, though the manifest does not name them.
+    may_replace
+        Whether a file with this digest may be replaced, though the manifest does not name it.
     advice
         What else to do than to move a file away.
     """
@@ -208,7 +208,7 @@ def check_targets(
     for name in sorted(set(names)):
         path = folder / name
         if os.path.lexists(path) and not is_own(folder, name, manifest):
-            if is_regular(path) and digest_of(path) in replaceable:
+            if is_regular(path) and may_replace(digest_of(path)):
                 continue
             why = "has changed since coframe wrote it" if name in own else "is not coframe's"
             raise InputError(f"{path}: {why} and would be replaced; move it away, {advice}")

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -67,7 +67,7 @@ def transaction(
     *,
     inputs: Iterable[StrPath] = (),
     keep: bool = False,
-    replaceable: Container[str] = (),
+    may_replace: Callable[[str], bool] = lambda digest: False,
     elsewhere: bool = False,
     advice: str = ADVICE,
 ) -> Iterator[Path]:
@@ -84,8 +84,8 @@ def transaction(
         Files that were read for it and must not be replaced.
     keep
         Whether files of the old result stay that the block does not replace.
-    replaceable
-        Digests of other files that may be replaced.
+    may_replace
+        Whether another file with this digest may be replaced; one with the same content may.
     elsewhere
         Whether it comes from a result that was not made in its folder; see `is_from_elsewhere`.
     advice
@@ -100,8 +100,11 @@ def transaction(
         try:
             yield new
             names = sorted(os.listdir(new))
-            check_targets(folder, names, inputs, replaceable, advice)
             files = {name: digest_of(new / name) for name in names}
+            same = set(files.values())
+            check_targets(
+                folder, names, inputs, lambda digest: digest in same or may_replace(digest), advice
+            )
             made_in = "" if elsewhere else origin(folder)
             if keep:
                 files = _kept(folder, old) | files
