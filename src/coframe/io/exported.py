@@ -13,7 +13,6 @@ from coframe.io.manifest import (
     MANIFEST,
     StrPath,
     check_no_input,
-    digest_of,
     read_exports,
     result_files,
 )
@@ -56,17 +55,20 @@ def exported(
         raise InputError(
             f"{target}: is the folder of a result; choose another one for the exported files"
         )
+    here = os.path.realpath(target) == os.path.realpath(folder)
+
+    def record(files: Mapping[str, str]) -> None:
+        _record(Path(folder), {digest: name if here else "" for name, digest in files.items()})
+
     with transaction(
         target,
         EXPORT,
         inputs=inputs,
         may_replace=lambda digest: overwrite or digest in read_exports(folder),
         advice="or replace it with --overwrite",
+        before_commit=record,
     ) as new:
         yield new
-        here = os.path.realpath(target) == os.path.realpath(folder)
-        new_files = {digest_of(path): path.name if here else "" for path in new.iterdir()}
-        _record(Path(folder), new_files)
 
 
 def _record(folder: Path, new: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -70,6 +70,7 @@ def transaction(
     may_replace: Callable[[str], bool] = lambda digest: False,
     elsewhere: bool = False,
     advice: str = ADVICE,
+    before_commit: Callable[[Mapping[str, str]], object] = lambda files: None,
 ) -> Iterator[Path]:
     """A new folder, whose files take the place of what coframe wrote to `folder` when the block
     ends well, and vanish when it does not.
@@ -90,6 +91,8 @@ def transaction(
         Whether it comes from a result that was not made in its folder; see `is_from_elsewhere`.
     advice
         What else to do than to move a file away that would be replaced.
+    before_commit
+        Called with the digest of each new file when nothing is in the way.
     """
     # Exports are done soon, and several may go to one folder.
     patience = PATIENCE if kind == EXPORT else 0.0
@@ -105,6 +108,7 @@ def transaction(
             check_targets(
                 folder, names, inputs, lambda digest: digest in same or may_replace(digest), advice
             )
+            before_commit(files)
             made_in = "" if elsewhere else origin(folder)
             if keep:
                 files = _kept(folder, old) | files
