@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -230,6 +230,8 @@ def fingerprint(folder: Path, *, sequence: bool = False) -> str | None:
         if any((folder / name).exists() for name in ("state.npz", "manifest.json", "poses.json")):
             raise
         return None
+    if isinstance(result, coframe.Registration):
+        result = replace(result, elsewhere=False)  # The folders of trials are copies.
     digest = hashlib.sha256()
     for part in _parts(result, folder):
         digest.update(part)
