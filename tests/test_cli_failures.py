@@ -57,7 +57,7 @@ BAD = {
     "register scan*.ply -o file/new": ["file", "expected a folder to write to"],
     "register scan*.ply -o locked/new": ["locked", "no permission"],
     "demo -o locked/new": ["locked", "no permission"],
-    "export out --to ply -o locked/all.ply": ["locked/all.ply", "Permission denied"],
+    "export out --to ply -o locked/all.ply": ["locked", "Permission denied"],
     "export out --to nothing": ["nothing", "matrix"],
     "export empty --to tum": ["empty", "state.npz"],
     "report empty": ["empty", "state.npz"],

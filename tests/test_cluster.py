@@ -331,6 +331,7 @@ def test_lost_workers_cost_no_bit(
 ) -> None:
     cluster.add_workers(2)
     output = tmp_path / "cluster"
+    hidden = output / ".coframe-points"
     killed: list[tuple[Any, int]] = []
     ended = threading.Event()
     with cluster.client(4) as client:
@@ -341,8 +342,8 @@ def test_lost_workers_cost_no_bit(
 
         def while_classifying() -> None:
             while not ended.is_set():
-                if list(output.glob(".merged-*")):
-                    killed.append((len(list(output.glob("merged-*"))), kill_one(client)))
+                if list(hidden.glob(".merged-*")):
+                    killed.append((len(list(hidden.glob("merged-*"))), kill_one(client)))
                     return
                 time.sleep(0.001)
 
@@ -366,8 +367,8 @@ def test_lost_workers_cost_no_bit(
             time.sleep(0.05)
         assert len(client.nthreads()) == killed[1][1] == killed[0][1] - 1
     same_result(result, alone)
-    assert list(output.glob(".merged-*")) == []  # nothing half done is left
     result.save(output)
+    assert list(output.glob(".*")) == []  # nothing half done is left
     same_folder(output, tmp_path / "alone")
 
 
