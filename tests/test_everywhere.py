@@ -470,3 +470,25 @@ def test_a_signal_for_a_forked_child_does_not_end_its_parent() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "130 alive\n")
+
+
+def test_a_signal_before_a_command_begins_is_one_line() -> None:
+    """Between the handler of a command and its own code, typer gets the signal and is silent."""
+    program = (
+        "import signal, sys\n"
+        "import coframe.cli.commands\n"
+        "from coframe.cli import main, signals\n"
+        "sys.argv = ['coframe', 'doctor']\n"
+        "real = signal.signal\n"
+        "def install(number, handler):\n"
+        "    before = real(number, handler)\n"
+        "    if handler is signals.interrupt and number == signal.SIGINT:\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    return before\n"
+        "signal.signal = install\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "coframe: interrupted\n")

@@ -25,5 +25,7 @@ def main() -> None:
     try:
         app(prog_name="coframe")
     except SystemExit as end:
+        if end.code in signals.CODES.values():  # A signal just before the command began.
+            signals.say_once(signals.INTERRUPTED)
         signals.leave(end.code if isinstance(end.code, int) else 1)
         raise
