@@ -11,7 +11,7 @@ demo: .venv/installed
 # Idle workers take over tests of busy ones.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 
-# At most ten minutes on two quiet cores.
+# About a quarter of an hour on two cores.
 test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
