@@ -454,6 +454,7 @@ except KeyboardInterrupt:
 def test_a_signal_for_a_forked_child_does_not_end_its_parent() -> None:
     program = (
         "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from coframe.cli import signals\n"
         "signals.watch()\n"
         "child = os.fork()\n"

@@ -7,7 +7,7 @@ import io
 import os
 import zipfile
 from collections.abc import Mapping
-from typing import BinaryIO
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ FREE = 1 << 28
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Every array of an archive by its name; a ValueError where one is not as promised."""
     with regular(path) as file:
-        return _read(file, os.fstat(file.fileno()).st_size)
+        return _read(cast("io.IOBase", file), os.fstat(file.fileno()).st_size)
 
 
 def read_bytes(content: bytes) -> dict[str, Array]:
@@ -31,8 +31,8 @@ def read_bytes(content: bytes) -> dict[str, Array]:
     return _read(io.BytesIO(content), len(content))
 
 
-def _read(source: BinaryIO, size: int) -> dict[str, Array]:
-    with foreign(), zipfile.ZipFile(source) as archive:
+def _read(source: io.IOBase, size: int) -> dict[str, Array]:
+    with foreign(), zipfile.ZipFile(cast("Any", source)) as archive:
         members = archive.infolist()
         packed = sum(member.compress_size for member in members)
         unpacked = sum(member.file_size for member in members)
