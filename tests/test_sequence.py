@@ -629,7 +629,8 @@ def test_the_command_writes_its_files(room, tmp_path):
     again = ["track", str(room[0]), "-o", "out", "--resume", "--json", "--no-report", *SMALL]
     shown = run(*again, cwd=tmp_path)
     assert shown.stderr == "coframe: no interrupted run in out; starting a new one\n"
-    assert json.loads(shown.stdout) == {**told, "folder": "out", "files": [*FILES, "state.npz"]}
+    files = [*FILES, "state.npz", "manifest.json"]
+    assert json.loads(shown.stdout) == {**told, "folder": "out", "files": files}
     assert not (tmp_path / "out/report.html").exists()
 
 

@@ -322,7 +322,8 @@ def _invert(H: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def _finite(found: Float[Array, "..."]) -> bool:
-    return bool(found.max() < NOT_FINITE and found.min() > -NOT_FINITE)  # false for NaN
+    # False for NaN; where all clouds are fixed, there is nothing to find.
+    return not found.size or bool(found.max() < NOT_FINITE and found.min() > -NOT_FINITE)
 
 
 def _invert_singular(H: Float[Array, "n n"]) -> Float[Array, "n n"]:
