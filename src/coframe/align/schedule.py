@@ -125,7 +125,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         ):
             points = own.draw(last.points) if more else drawn
             history = fit.history
-            del fit  # makes room for the next: of many clouds, its moments are large
+            del fit  # makes room for the next: with many clouds its moments are large
             fit = own.fit(points, poses[-1], again, history=history)
             poses.append(fit.poses)
             unchanged = unchanged + 1 if same(poses[-2], fit) else 0

@@ -286,7 +286,7 @@ class DenseEquations:
         nothing (the mixture follows it), and without the stiffness H would be singular.
         """
         M, P = self.gradient.shape
-        H = self.H.copy()  # the one copy: of many clouds, H is the largest array of a run
+        H = self.H.copy()  # the one copy: with many clouds H is the largest array of a run
         diagonal = np.einsum("ii->i", H)
         diagonal += extra
         diagonal += DAMPING * diagonal + np.finfo(float).tiny

@@ -175,7 +175,7 @@ def batch(
     moments: Moments | None = None
     past: Moments | None = None  # those of `now.before`, where they are at hand
     while now.status is None and now.turns < stopping.iterations:
-        moments = None  # makes room for new ones: of many clouds, moments are large
+        moments = None  # makes room for new ones: with many clouds moments are large
         moments, log_likelihood = steps.expect(now.poses, now.mixture)
         value = float(log_likelihood.sum()) + steps.penalty(now.poses, now.mixture)
         points = float(moments.points.sum())

@@ -134,8 +134,8 @@ def check_callables(**arguments: Any) -> None:
     for name, value in arguments.items():
         if not callable(value):
             raise InputError(
-                f"{name}: expected a function, found {type(value).__name__}; leave it out to be"
-                " told nothing"
+                f"{name}: expected a function, found {type(value).__name__}; pass one, or leave it"
+                " out"
             )
 
 

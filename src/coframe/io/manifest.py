@@ -91,12 +91,12 @@ class Manifest:
         """Refuse files that are not those that coframe wrote together."""
         for name in names:
             path = Path(folder) / name
-            if name not in self.files or not os.path.lexists(path):
+            if not os.path.lexists(path):
                 raise InputError(
                     f"{path}: is missing, though {MANIFEST} names the result's files; restore it"
                     " from a copy, or run the command again"
                 )
-            if digest_of(path) != self.files[name]:
+            if digest_of(path) != self.files.get(name):
                 raise InputError(
                     f"{path}: has changed since coframe wrote it; restore it from a copy, or run"
                     " the command again"
