@@ -10,7 +10,6 @@ import pytest
 from scipy.spatial import ConvexHull, cKDTree
 from scipy.spatial.distance import pdist
 
-from coframe.data import simulate
 from coframe.data.simulate import (
     SampledSurface,
     SimulatedScene,
@@ -20,6 +19,7 @@ from coframe.data.simulate import (
     scene,
     shape,
     surface_of_mesh,
+    views,
 )
 from coframe.geometry import angle, exp_rotation, random_rotation, rotation, transform
 
@@ -109,7 +109,7 @@ def test_shape_is_as_dense_on_its_limbs_and_slopes_as_elsewhere(
     x, n = dense[dimension].points, dense[dimension].normals
     r = np.linalg.norm(x, axis=1)
     rise = (x * n).sum(1) / r
-    assert ((r / simulate.RADIUS) ** (dimension - 1) / rise).max() < simulate.LARGEST_STRETCH
+    assert ((r / views.RADIUS) ** (dimension - 1) / rise).max() < views.LARGEST_STRETCH
     room = cKDTree(x).query(x, k=9)[0][:, 8] ** (dimension - 1)
     for part in (r > 0.4, rise < 0.7):
         assert room[part].mean() == pytest.approx(room[~part].mean(), rel=0.1)
@@ -315,7 +315,7 @@ def test_noise_and_outliers_are_what_was_asked(kind: str, noise_db: float) -> No
         assert noise.var() == pytest.approx(variance, rel=0.1)
         reach = distance(y[label], x)
         assert np.median(reach) > 0.02
-        assert reach.max() < simulate.OUTLIER_RADIUS * diameter(x)
+        assert reach.max() < views.OUTLIER_RADIUS * diameter(x)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -323,9 +323,9 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
     turn = 2 * np.pi / 5 * np.arange(5)
     # balls around its corners are apart
     pentagon = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)[:, :dimension]
-    strays = simulate._outliers(pentagon, 10_000, generator())
+    strays = views._outliers(pentagon, 10_000, generator())
     reach, corner = cKDTree(pentagon).query(strays)
-    radius = simulate.OUTLIER_RADIUS * diameter(pentagon)
+    radius = views.OUTLIER_RADIUS * diameter(pentagon)
     assert np.bincount(corner, minlength=5) == pytest.approx(2000, rel=0.1)
     assert reach.max() < radius
     assert (reach < radius / 2).mean() == pytest.approx(1 / 2**dimension, rel=0.1)
@@ -333,7 +333,7 @@ def test_outliers_fill_balls_around_five_points_evenly(dimension: int) -> None:
 
 def test_outliers_gather_around_no_more_than_five_points() -> None:
     for cloud in spoilt("3", noise_db=None, outliers=0.0).clouds:
-        centres = np.unique(simulate._outliers(cloud, 300, generator(), radius=0.0), axis=0)
+        centres = np.unique(views._outliers(cloud, 300, generator(), radius=0.0), axis=0)
         assert len(centres) == 5
         assert distance(centres, cloud).max() == 0
 
