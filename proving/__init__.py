@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Problems with known poses, run and scored: `python -m proving`."""
