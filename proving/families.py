@@ -36,7 +36,9 @@ class Scene:
         As in `Problem`.
     in_place : bool
         Whether the own frames of the clouds mean something that a user would leave alone, such as
-        the coordinates of a map: then clouds are not scattered.
+        the coordinates of a map: then clouds are stored with all digits.
+    conditions : tuple of str
+        The conditions under which it is run; none: as the plan has it for its family.
     """
 
     family: str
@@ -47,6 +49,7 @@ class Scene:
     make_moving: Make | None = None
     symmetry: int = 1
     in_place: bool = False
+    conditions: tuple[str, ...] = ()
 
 
 def seed_of(*words: object) -> int:
