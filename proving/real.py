@@ -13,7 +13,6 @@ The views of the time-of-flight camera (`tof`) have no poses and are left out.
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -66,21 +65,13 @@ PORE_SYMMETRY = 8
 ROOM_TURN = (-0.40, 1.37, 40.83)
 ROOM_SHIFT = (1.972, 0.058, 0.028)
 
-# Most telling first: conditions of a family.
-OBJECT = ("nothing", "near", "far", "true", "wrong_start", "shuffled", "noise", "clutter")
-SCATTERED = ("nothing", "near", "true", "shuffled")
-OWN_FRAME = ("in_own_frame", "near", "true")
-PARTICLE = ("nothing", "true")
+# Conditions that most scenes of a kind are run under.
+NOTHING = ("nothing",)
+STARTS = ("nothing", "near")
+OWN_FRAME = ("in_own_frame",)
 
 
-@dataclass(frozen=True)
-class RealScene(Scene):
-    """A scene of real scans, and the conditions that suit it, most telling first."""
-
-    conditions: tuple[str, ...] = ()
-
-
-def scenes() -> list[RealScene]:
+def scenes() -> list[Scene]:
     """All scenes whose sets are on disk; one line to the standard error names the other sets."""
     absent = missing()
     if absent:
@@ -201,30 +192,27 @@ def _particles(file: str, unit: str, exact: bool, rng: np.random.Generator) -> S
 # Listing
 
 
-def _listed() -> Iterator[tuple[str, RealScene]]:
+def _listed() -> Iterator[tuple[str, Scene]]:
     """Every scene, with the file or folder that it needs."""
-
-    def entry(
-        path: str, family: str, name: str, half: Half, make: Make, conditions: Sequence[str]
-    ) -> tuple[str, RealScene]:
-        return path, RealScene(family, name, half, make, conditions=tuple(conditions))
-
     for name in ("armadillo", "lucy"):
         make: Make = partial(_exact, name)
-        yield entry(f"exact/{name}.npz", "real objects", name, "tune", make, OBJECT)
-    turntables: tuple[tuple[str, str, Half], ...] = (
-        ("bunny", "bunny", "tune"),
-        ("dragon", "dragon_stand", "tune"),
-        ("happy buddha", "happy_stand", "judge"),
+        conditions = (*STARTS, "true")
+        yield f"exact/{name}.npz", Scene("real objects", name, "tune", make, conditions=conditions)
+    turntables: tuple[tuple[str, str, Half, tuple[str, ...]], ...] = (
+        ("bunny", "bunny", "tune", STARTS),
+        ("dragon", "dragon_stand", "tune", (*STARTS, "noise")),
+        ("happy buddha", "happy_stand", "judge", (*STARTS, "far", "true", "noise", "wrong_start")),
     )
-    for name, folder, half in turntables:
+    for name, folder, half, conditions in turntables:
         make = partial(_turntable, name, 1)
-        yield entry(f"stanford/{folder}", "real objects", name, half, make, OBJECT)
-    # Views that are 72 degrees apart, of which neighbours alone overlap.
-    for name, folder, half in turntables[1:]:
-        make = partial(_turntable, name, 3)
-        few = f"{name}, few views"
-        yield entry(f"stanford/{folder}", "real objects", few, half, make, OBJECT[:4])
+        yield (
+            f"stanford/{folder}",
+            Scene("real objects", name, half, make, conditions=conditions),
+        )
+    for name, folder, half, _ in turntables[1:]:
+        make = partial(_turntable, name, 3)  # views 72 degrees apart: neighbours alone overlap
+        title = f"{name}, few views"
+        yield f"stanford/{folder}", Scene("real objects", title, half, make, conditions=NOTHING)
 
     pairs: tuple[tuple[Half, tuple[int, ...]], ...] = (
         ("tune", PAIRS_TUNE),
@@ -234,24 +222,37 @@ def _listed() -> Iterator[tuple[str, RealScene]]:
         for k, number in enumerate(numbers):
             name = f"{('clean', 'noisy')[k % 2]}_{number:02d}"
             make = partial(_range_pair, name)
-            yield entry(f"range_pairs/{name}.npz", "range pairs", name, half, make, SCATTERED)
+            title = name.replace("_", " ")
+            yield (
+                f"range_pairs/{name}.npz",
+                Scene("range pairs", title, half, make, conditions=NOTHING),
+            )
 
-    yield entry("newer_college", "real lidar", "college", "tune", _college, SCATTERED)
+    yield "newer_college", Scene("real lidar", "college", "tune", _college, conditions=STARTS)
     for frames in STREET:
         name = f"street {' '.join(map(str, frames))}" if len(frames) < 10 else "street, all frames"
         make = partial(_street, frames)
-        yield entry("kitti_street/frames.npz", "real lidar", name, "judge", make, OWN_FRAME)
+        yield (
+            "kitti_street/frames.npz",
+            Scene("real lidar", name, "judge", make, conditions=OWN_FRAME),
+        )
 
-    yield entry("room_pair", "real rooms", "room pair", "tune", _room_pair, ("nothing", *OWN_FRAME))
-    kinect = "kinect_loop/kinect2_17.npz"
-    yield entry(kinect, "real rooms", "kinect loop", "judge", _kinect, SCATTERED)
+    conditions = ("nothing", *OWN_FRAME)
+    yield "room_pair", Scene("real rooms", "room pair", "tune", _room_pair, conditions=conditions)
+    yield (
+        "kinect_loop/kinect2_17.npz",
+        Scene("real rooms", "kinect loop", "judge", _kinect, conditions=STARTS),
+    )
 
     terrains: tuple[tuple[str, Half], ...] = (("CSite1.pcd", "tune"), ("CSite2.pcd", "judge"))
     for file, half in terrains:
         for name, shift in (("in place", 0.0), ("nearly in place", STRIP_SHIFT)):
             make = partial(_strips, file, shift)
             title = f"{Path(file).stem} {name}"
-            yield entry(f"terrain/{file}", "real terrain", title, half, make, OWN_FRAME)
+            yield (
+                f"terrain/{file}",
+                Scene("real terrain", title, half, make, in_place=True, conditions=OWN_FRAME),
+            )
 
     stretches: tuple[tuple[Half, tuple[int, ...]], ...] = (
         ("tune", FLOOR_TUNE),
@@ -260,12 +261,27 @@ def _listed() -> Iterator[tuple[str, RealScene]]:
     for half, firsts in stretches:
         for first in firsts:
             make = partial(_floor, first)
-            name = f"scans from {first}"
-            yield entry("laser2d/freiburg079.npz", "real floors", name, half, make, SCATTERED)
+            title = f"scans from {first}"
+            yield (
+                "laser2d/freiburg079.npz",
+                Scene("real floors", title, half, make, conditions=NOTHING),
+            )
 
-    logo, pore = "microscopy/tud_logo_2d.npz", "microscopy/nuclear_pore_3d.npz"
-    make = partial(_particles, Path(logo).name, "nm", False)
-    yield entry(logo, "real particles", "logos", "tune", make, PARTICLE)
-    make = partial(_particles, Path(pore).name, "", True)
-    path, scene = entry(pore, "real particles", "nuclear pores", "judge", make, PARTICLE)
-    yield path, replace(scene, symmetry=PORE_SYMMETRY)
+    conditions = ("nothing", "true")
+    make = partial(_particles, "tud_logo_2d.npz", "nm", False)
+    yield (
+        "microscopy/tud_logo_2d.npz",
+        Scene("real particles", "logos", "tune", make, conditions=conditions),
+    )
+    make = partial(_particles, "nuclear_pore_3d.npz", "", True)
+    yield (
+        "microscopy/nuclear_pore_3d.npz",
+        Scene(
+            "real particles",
+            "nuclear pores",
+            "judge",
+            make,
+            symmetry=PORE_SYMMETRY,
+            conditions=conditions,
+        ),
+    )
