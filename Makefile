@@ -115,5 +115,5 @@ figures: .venv/installed
 $(PEERS)/installed:
 	$(PYTHON) -m venv $(PEERS)
 	echo '*' > $(PEERS)/.gitignore
-	$(PEERS)/bin/python -m pip install --quiet open3d-cpu meshlib numpy scipy
+	$(PEERS)/bin/python -m pip install --quiet open3d-cpu meshlib numpy scipy kiss-icp small_gicp
 	touch $@
