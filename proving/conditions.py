@@ -249,7 +249,8 @@ def turned_about_centre(
 ) -> Float[Array, "D1 D1"]:
     """A pose after a turn about the place of the cloud's median, and a shift."""
     centre = geometry.transform(pose, np.median(scans.clouds[cloud], axis=0)[None])[0]
-    return geometry.about(geometry.exp(np.concatenate([turn, shift])), centre) @ pose
+    motion = geometry.exp(np.concatenate([turn, shift]))
+    return geometry.about(motion[None], centre)[0] @ pose
 
 
 def noisy(scans: Scans, rng: np.random.Generator, decibels: float) -> Scans:

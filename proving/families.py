@@ -23,17 +23,14 @@ from coframe.data.simulate.floors import floor
 from coframe.data.simulate.particles import particles
 from proving.problem import Half, Kind
 
-# [size] Points of a cloud of a body; of a room, corridor or strip; of a lidar; of a frame of a path.
+# [size] Points of a cloud of a body; of a room, corridor or strip; of a lidar.
 POINTS = 2000
 PLACE_POINTS = 3000
 LIDAR_POINTS = 6000
-FRAME_POINTS = 3000
 # [size] Points of a cloud of the one large scene.
 MANY_POINTS = 1_000_000
 # [size] Views of a body, once around.
 VIEWS = 6
-# [size] Frames of a path.
-FRAMES = 60
 # Meshes of others, where they are under COFRAME_DATA, and the conditions that each is run under.
 MESHES = {
     "armadillo": "models/armadillo.off",
@@ -96,10 +93,9 @@ def scanned(scene: Scene, *, moving: bool = False) -> Scans:
     return scene.make(rng)
 
 
-
 def simulated() -> list[Scene]:
-    """Bodies, meshes that were scanned once, places, paths, floors and particles."""
-    return [*objects(), *meshes(), *places_of_all_kinds(), *paths(), *floors(), *structures()]
+    """Bodies, meshes that were scanned once, places, floors and particles."""
+    return [*objects(), *meshes(), *places_of_all_kinds(), *floors(), *structures()]
 
 
 def scan_mesh(name: str, mesh: Mesh, rng: np.random.Generator, *, views: int) -> Scans:
@@ -163,7 +159,9 @@ def place(
         return places.scanned(make(rng, **options), rng, points=points, moving=moving)
 
     in_place = family == "terrain"
-    return Scene(family, name, half, partial(scan, 0), "register", partial(scan, bodies), 1, in_place)
+    return Scene(
+        family, name, half, partial(scan, 0), "register", partial(scan, bodies), 1, in_place
+    )
 
 
 def places_of_all_kinds() -> list[Scene]:
@@ -191,17 +189,3 @@ def places_of_all_kinds() -> list[Scene]:
         ]
     large = place("hall", "a million points", "judge", places.hall, points=MANY_POINTS, unique=True)
     return [*found, replace(large, conditions=("nothing",))]
-
-
-def paths() -> list[Scene]:
-    """A depth camera in a room and a lidar in a street, frame by frame."""
-
-    def scan(make: Callable[..., places.Place], rng: np.random.Generator) -> Scans:
-        return places.scanned(make(rng, FRAMES), rng, points=FRAME_POINTS)
-
-    kinds = {"camera in a room": places.room_path, "lidar in a street": places.street_path}
-    return [
-        Scene("path", name, half, partial(scan, make), "track", conditions=("in_own_frame",))
-        for half in HALVES
-        for name, make in kinds.items()
-    ]

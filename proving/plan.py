@@ -131,7 +131,10 @@ def entries(scenes: Iterable[Scene]) -> list[Entry]:
 @cache
 def whole() -> dict[str, Entry]:
     """All problems by name. Real sets are among them where their data is there."""
-    return {entry.name: entry for entry in entries([*families.simulated(), *real.scenes(), *sequences.scenes()])}
+    return {
+        entry.name: entry
+        for entry in entries([*families.simulated(), *real.scenes(), *sequences.scenes()])
+    }
 
 
 def chosen(

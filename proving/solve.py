@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Solve one problem with the coframe of this interpreter: `python solve.py PROBLEM ANSWER [SECONDS]`.
+"""Solve one problem with the coframe of this interpreter:
+
+    python solve.py PROBLEM.npz ANSWER.npz [SECONDS]
 
 Stands alone, so that any release of coframe can be run: reads a saved `Problem`, calls `register`
 or `track` with default options on one thread, and writes an `Answer` (see problem.py for both).
