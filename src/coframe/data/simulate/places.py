@@ -164,7 +164,7 @@ def _moving_bodies(
 
 def _in_view(place: Place, still: Caster, station: Pose) -> Float[Array, " n"]:
     """The free spots that the sensor sees: rows of place.free."""
-    heads = translation(place.free) + [0.0, 0.0, 1.2]
+    heads = translation(place.free) + np.array([0.0, 0.0, 1.2])
     seen = transform(inverse(station), heads)
     if place.sensor == "airborne":
         inside = (seen[:, 0] > 0) & (seen[:, 0] < place.options["length"])
@@ -187,7 +187,7 @@ def _without_surface(scan: Scan, bodies: Sequence[Mesh]) -> Scan:
         low, high = body.vertices.min(0), body.vertices.max(0)
         margin = 4 * scan.sigma[:, None]
         # What is within a centimetre of the ground is the ground.
-        inside |= ((world > low + [0, 0, 0.01] - margin) & (world < high + margin)).all(1)
+        inside |= ((world > low + np.array([0, 0, 0.01]) - margin) & (world < high + margin)).all(1)
     normals = np.where(inside[:, None], 0.0, scan.normals)
     return replace(scan, normals=normals, outliers=scan.outliers | inside)
 
@@ -227,7 +227,7 @@ def room(rng: np.random.Generator, *, sensor: str = "depth_camera") -> Place:
     pitch = -np.radians(rng.uniform(8, 16, count))
     # A person turns on the spot with the camera in front of them.
     at = 0.35 * np.stack([np.cos(yaw), np.sin(yaw), 0 * yaw], 1)
-    at += rng.normal(scale=0.05, size=(count, 3)) + [0, 0, 1.5]
+    at += rng.normal(scale=0.05, size=(count, 3)) + np.array([0, 0, 1.5])
     return Place("room", mesh, _cameras(at, yaw, pitch), "depth_camera", {}, free)
 
 
@@ -297,10 +297,15 @@ def _furnished(rng: np.random.Generator) -> tuple[Mesh, Float[Array, " 2"], Pose
             at += rng.uniform(0.1, 0.5)
     spot = rng.uniform(-0.25, 0.25, 2) * half
     yaw = rng.uniform(-0.4, 0.4)
-    dining = upright(*spot, yaw=yaw)
+    dining = upright(spot[0], spot[1], yaw=yaw)
     parts.append(things.table(rng).moved(dining))
     for side in rng.permutation(4)[: rng.integers(2, 5)]:
-        seat = [(0.75, 0.0, np.pi), (-0.75, 0.0, 0.0), (0.0, 0.6, -np.pi / 2), (0.0, -0.6, np.pi / 2)]
+        seat = [
+            (0.75, 0.0, np.pi),
+            (-0.75, 0.0, 0.0),
+            (0.0, 0.6, -np.pi / 2),
+            (0.0, -0.6, np.pi / 2),
+        ]
         a, b, turn = seat[side]
         here = dining @ upright(a + rng.normal(scale=0.08), b, yaw=turn + rng.normal(scale=0.2))
         parts.append(things.chair(rng).moved(here))
@@ -399,7 +404,9 @@ def corridor(
             at = start + lamp
             parts.append(box([at, -0.15, high - 0.08], [at + 1.2, 0.15, high]))
             for side, door in ((1, first), (-1, other)):
-                knob = tube(np.array([[0.0, 0, 0], [0.0, 0.08, 0], [0.12, 0.08, 0]]), 0.012, sides=6)
+                knob = tube(
+                    np.array([[0.0, 0, 0], [0.0, 0.08, 0], [0.12, 0.08, 0]]), 0.012, sides=6
+                )
                 along = start + door + 0.1 if side > 0 else whole - (start + door + 0.1)
                 at_wall = upright(along, side * (wide / 2 + 0.12), 1.05, np.pi if side > 0 else 0.0)
                 parts.append(knob.moved(at_wall))
@@ -415,9 +422,7 @@ def corridor(
     parts.append(panel(wide, high).moved(upright(0, -wide / 2, yaw=np.pi / 2)))
     x = np.arange(reach, length - reach + 1e-6, step)
     at = np.stack([x, rng.uniform(-0.2, 0.2, len(x)), np.full(len(x), TRIPOD)], 1)
-    free = np.stack(
-        [rng.uniform(0, length, 300), rng.uniform(-0.5, 0.5, 300) * (wide - 0.8)], 1
-    )
+    free = np.stack([rng.uniform(0, length, 300), rng.uniform(-0.5, 0.5, 300) * (wide - 0.8)], 1)
     kind = ("with doors" if doors else "without doors") + (", with unique things" if unique else "")
     return Place(
         f"corridor {kind}",
@@ -489,7 +494,9 @@ def stairs(rng: np.random.Generator, *, unique: bool = False) -> Place:
         half = low + storey / 2
         parts.append(box([0, end, half - 0.2], [wide, deep, half]))
         south += [_lifted(patch, low) for patch in things.door_patches(wide - door_left - 0.95)]
-        north += [_lifted(patch, half) for patch in things.window_patches(window_left, 0.9, 1.0, 1.2)]
+        north += [
+            _lifted(patch, half) for patch in things.window_patches(window_left, 0.9, 1.0, 1.2)
+        ]
         for step in range(steps):
             y, z = start + step * going, low + (step + 1) * rise
             parts.append(box([0, y, z - 0.22], [flight, y + going, z]))
@@ -505,7 +512,7 @@ def stairs(rng: np.random.Generator, *, unique: bool = False) -> Place:
     at, free = [], []
     for landing_number in range(5):
         z = storey * (below + landing_number / 2)
-        middle = landing / 2 if landing_number % 2 == 0 else deep - landing / 2
+        middle = 0.75 * landing if landing_number % 2 == 0 else deep - 0.75 * landing
         at.append([wide / 2, middle, z + TRIPOD] + rng.normal(scale=0.1, size=3) * [1, 1, 0.3])
         free += [upright(x, middle, z, rng.uniform(0, 6)) for x in rng.uniform(0.4, wide - 0.4, 6)]
         if unique:
@@ -655,7 +662,7 @@ def hall(rng: np.random.Generator, *, unique: bool = False) -> Place:
                 else box([-size, -size, 0], [size, size, high])
             )
             parts.append(joined([foot, pillar]).shifted([x, y, 0]))
-    bays = np.array([(a, b) for a in (-0.5, 0.5) for b in (-0.5, 0.5)]) * spacing
+    bays = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)]) * spacing
     at = bays + rng.uniform(-0.25, 0.25, (4, 2)) * spacing
     if unique:
         parts += _hall_things(rng, spacing, at)
@@ -680,7 +687,7 @@ def _hall_things(rng: np.random.Generator, spacing: float, stations: Points) -> 
         at = rng.uniform(-1.9, 1.9, 2) * spacing
         if np.linalg.norm(stations - at, axis=1).min() < 2.5:
             continue
-        here = upright(*at, yaw=rng.uniform(0, 2 * np.pi))
+        here = upright(at[0], at[1], yaw=rng.uniform(0, 2 * np.pi))
         if rng.random() < 0.35:
             pallet = box([-0.6, -0.4, 0], [0.6, 0.4, 0.14])
             parts.append(pallet.moved(here))
@@ -886,7 +893,7 @@ def _houses(rng: np.random.Generator, road: _Road, line: cKDTree, side: int) -> 
         start = upright(-width / 2, 0)
         here = road.at(s + width / 2, side * (GARDEN + back), 0.0, turn) @ start
         edge = np.stack([np.linspace(0, width, 9), np.zeros(9), np.zeros(9)], 1)
-        foot = np.concatenate([edge, edge + [0, 8.0, 0]])
+        foot = np.concatenate([edge, edge + np.array([0, 8.0, 0])])
         if line.query(transform(here, foot)[:, :2])[0].min() > GARDEN - 0.3:
             parts.append(things.house(rng, width).moved(here))
             s += width + (rng.uniform(1.5, 5) if rng.random() < 0.3 else 0.05)
@@ -935,26 +942,21 @@ def terrain(
     >>> terrain(np.random.default_rng(0), strips=2).stations.shape
     (2, 4, 4)
     """
-    tilt = 15.0
     apart = (1 - overlap) * width
     size = np.array([length + 60, (strips - 1) * apart + width + 60])
     land, height = _landscape(rng, size)
     parts, roofs = [land], rng.uniform(0.1, 0.9, (max(4, round(size.prod() / 3500)), 2)) * size
-    for at in roofs:
-        z = float(height(at[None])[0])
-        parts.append(things.hut(rng).moved(upright(*at, z, rng.uniform(0, np.pi))))
+    for (x, y), z in zip(roofs, height(roofs), strict=True):
+        parts.append(things.hut(rng).moved(upright(x, y, z, rng.uniform(0, np.pi))))
     groves = rng.uniform(0, 1, (8, 2)) * size
     spots = (groves[:, None] + rng.normal(scale=9, size=(8, 10, 2))).reshape(-1, 2)
     spots = np.concatenate([spots, rng.uniform(0, 1, (40, 2)) * size])
-    clear = cKDTree(roofs).query(spots)[0] > 10
-    inside = ((spots > 1) & (spots < size - 1)).all(1)
-    for at in spots[clear & inside]:
-        z = float(height(at[None])[0])
-        parts.append(things.tree(rng).scaled(rng.uniform(1, 1.7)).moved(upright(*at, z - 0.1)))
-    ground = land.vertices[:, 2]
-    flight = float(ground.max()) + 25
-    # Rays go outwards below the plane where they begin.
-    narrower = 2 * (flight - float(ground.mean())) * np.tan(np.radians(tilt))
+    spots = spots[((spots > 1) & (spots < size - 1)).all(1)]
+    spots = spots[cKDTree(roofs).query(spots)[0] > 10]
+    for (x, y), z in zip(spots, height(spots), strict=True):
+        tree = things.tree(rng, leaf=0.7).scaled(rng.uniform(1, 1.7))
+        parts.append(tree.moved(upright(x, y, z - 0.1)))
+    flight = float(land.vertices[:, 2].max()) + 250
     stations = []
     for i in range(strips):
         across = 30 + width / 2 + i * apart
@@ -962,7 +964,7 @@ def terrain(
         stations.append(
             upright(30 + length if back else 30, across, flight, np.pi if back else 0.0)
         )
-    options = {"length": length, "width": width - narrower, "spacing": spacing, "tilt": tilt}
+    options = {"length": length, "width": width, "spacing": spacing}
     free = rng.uniform(0.1, 0.9, (400, 2)) * size
     lifted = np.column_stack([free, height(free)])
     return Place(
@@ -1017,16 +1019,14 @@ def _landscape(
 
 def _tripods(rng: np.random.Generator, at: Float[Array, "M 3"]) -> Poses:
     """Levelled scanners that look anywhere."""
-    return np.array([upright(*map(float, row), rng.uniform(0, 2 * np.pi)) for row in at])
+    return np.array([upright(x, y, z, rng.uniform(0, 2 * np.pi)) for x, y, z in at])
 
 
 def _spots(rng: np.random.Generator, at: Float[Array, "F 2"]) -> Poses:
     return np.array([upright(x, y, yaw=rng.uniform(0, 2 * np.pi)) for x, y in at]).reshape(-1, 4, 4)
 
 
-def _cameras(
-    at: Float[Array, "M 3"], yaw: Float[Array, " M"], pitch: Float[Array, " M"]
-) -> Poses:
+def _cameras(at: Float[Array, "M 3"], yaw: Float[Array, " M"], pitch: Float[Array, " M"]) -> Poses:
     """Cameras at some points: z forward, x right, y down."""
     forward = np.stack([np.cos(pitch) * np.cos(yaw), np.cos(pitch) * np.sin(yaw), np.sin(pitch)], 1)
     right = np.stack([np.sin(yaw), -np.cos(yaw), 0 * yaw], 1)

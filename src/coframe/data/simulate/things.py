@@ -45,8 +45,8 @@ def quads(corners: Float[Array, "Q 4 3"]) -> Mesh:
     -------
     Mesh
     """
-    first = 4 * np.arange(len(corners))[:, None]
-    faces = np.concatenate([first + [0, 1, 2], first + [0, 2, 3]])
+    first = 4 * np.arange(len(corners))[:, None, None]
+    faces = (first + np.array([[0, 1, 2], [0, 2, 3]])).reshape(-1, 3)
     return Mesh(np.asarray(corners, float).reshape(-1, 3), faces)
 
 
@@ -442,12 +442,14 @@ def leaves(
     return Mesh(corners.reshape(-1, 3), np.arange(3 * count).reshape(-1, 3))
 
 
-def tree(rng: np.random.Generator) -> Mesh:
+def tree(rng: np.random.Generator, *, leaf: float = 0.35) -> Mesh:
     """A tree: a bent trunk, a few branches, leaves.
 
     Parameters
     ----------
     rng : numpy.random.Generator
+    leaf : float, optional
+        Length of a leaf; fewer ones cover the same crown when they are larger.
 
     Returns
     -------
@@ -463,12 +465,22 @@ def tree(rng: np.random.Generator) -> Mesh:
     top = trunk[-1]
     for _ in range(4):
         start = trunk[rng.integers(3, 6)]
-        end = start + [*rng.uniform(-0.7, 0.7, 2) * spread, rng.uniform(0.6, 1.4)]
+        end = start + rng.uniform([-0.7, -0.7, 0.6], [0.7, 0.7, 1.4]) * [spread, spread, 1.0]
         parts.append(tube(np.linspace(start, end, 4), np.linspace(0.05, 0.02, 4), sides=6))
         parts.append(
-            leaves(rng, end.tolist(), [spread * 0.6] * 2 + [0.9], count=110, size=0.35)
+            leaves(
+                rng,
+                end.tolist(),
+                [spread * 0.6] * 2 + [0.9],
+                count=round(13.5 / leaf**2),
+                size=leaf,
+            )
         )
-    parts.append(leaves(rng, top.tolist(), [spread, spread, high * 0.25], count=250, size=0.35))
+    parts.append(
+        leaves(
+            rng, top.tolist(), [spread, spread, high * 0.25], count=round(30.6 / leaf**2), size=leaf
+        )
+    )
     return joined(parts)
 
 
@@ -558,7 +570,7 @@ def bicycle(rng: np.random.Generator) -> Mesh:
     angle = np.linspace(0, 2 * np.pi, 25)
     size = rng.uniform(0.3, 0.35)
     around = np.stack([size * np.cos(angle), 0 * angle, size * np.sin(angle) + size], 1)
-    wheels = [tube(around + [x, 0, 0], 0.025, sides=6) for x in (-0.52, 0.52)]
+    wheels = [tube(around + np.array([x, 0, 0]), 0.025, sides=6) for x in (-0.52, 0.52)]
     bars = [
         [(-0.52, size), (-0.15, 0.85)],
         [(-0.1, 0.3), (-0.17, 0.95)],
@@ -611,7 +623,7 @@ def extinguisher(rng: np.random.Generator) -> Mesh:
 
 
 def house(rng: np.random.Generator, width: float) -> Mesh:
-    """A house with a gabled roof; the front is in the plane y = 0, from x = 0, seen from negative y.
+    """A house with a gabled roof; its front, in the plane y = 0 from x = 0 on, looks to negative y.
 
     Parameters
     ----------
@@ -644,7 +656,9 @@ def house(rng: np.random.Generator, width: float) -> Mesh:
                 slab = box([middle - 0.9, -1.0, low - 0.9], [middle + 0.9, 0, low - 0.75])
                 rail = box([middle - 0.9, -1.0, low - 0.75], [middle + 0.9, -0.95, low + 0.15])
                 things += [slab, rail]
-    steps = box([(entrance + 0.5) * spacing - 0.7, -0.7, 0], [(entrance + 0.5) * spacing + 0.7, 0, 0.15])
+    steps = box(
+        [(entrance + 0.5) * spacing - 0.7, -0.7, 0], [(entrance + 0.5) * spacing + 0.7, 0, 0.15]
+    )
     front = panel(width, high, patches)
     eaves = rng.uniform(0.2, 0.5)
     chimney = box([0, -0.3, 0], [0.6, 0.3, 1.4]).shifted(
