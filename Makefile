@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers
 
-.PHONY: demo test test-slow test-all wheel-check fuzz faults kills soak bench peers clean
+.PHONY: demo test test-slow test-all wheel-check fuzz faults kills soak bench ground peers clean
 
 demo: .venv/installed
 	$(BIN)/coframe demo --output demo
@@ -66,6 +66,12 @@ bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.io
 	@if [ -e $(PEERS)/installed ]; then $(BIN)/python -m benchmarks.multiview; \
 	else echo; echo "For the side-by-side run with Open3D and MeshLib: make peers (over 1 GB), then make bench again."; fi
+
+# All problems of the proving ground, then its page: half an hour on two cores. What is done is kept
+# in build/proving: `python -m proving --slice 500` runs a part of what is missing.
+ground: .venv/installed-dev
+	$(BIN)/python -m proving --label now
+	$(BIN)/python -m proving page
 
 # The peers are large and bring dependencies of their own, so they live apart from coframe. MeshLib
 # is free for non-commercial use.
