@@ -56,7 +56,7 @@ SYSTEM_LIBRARIES = "libusb-1.0-0 libgl1 libx11-6 libgomp1"
 Solution = tuple[np.ndarray, list[list[int]]]
 
 
-class NotForThis(Exception):
+class NotApplicableError(Exception):
     """The peer has no method for this kind of problem."""
 
 
@@ -68,9 +68,9 @@ def open3d(clouds: Sequence[np.ndarray], start: np.ndarray | None) -> Solution:
     finds for the pair. Certain edges of the graph are the maximum spanning tree of overlap; other
     pairs are loop closures, which the optimiser may reject.
     """
-    import open3d as o3d
     from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+    o3d: Any = import_module("open3d")
     o3d.utility.set_verbosity_level(o3d.utility.VerbosityLevel.Error)
     o3d.utility.random.seed(0)
     icp = o3d.pipelines.registration
@@ -97,6 +97,7 @@ def open3d(clouds: Sequence[np.ndarray], start: np.ndarray | None) -> Solution:
         return found
 
     def from_start(a: int, b: int) -> Any:
+        assert start is not None
         motion = np.linalg.inv(start[b]) @ start[a]
         near = icp.evaluate_registration(scans[a], scans[b], COARSE[0] * spacing, motion)
         if near.fitness < WORTH_TRYING:
@@ -223,18 +224,15 @@ def _chain(
 
 def kiss_icp(frames: Sequence[np.ndarray]) -> Solution:
     """kiss-icp, each frame against its local map; no deskewing, since frames have no times."""
-    from kiss_icp.config import KISSConfig
-    from kiss_icp.kiss_icp import KissICP
-
     reach, threshold, motion = LIDAR_KISS if _extent(frames[0]) > LIDAR_EXTENT else DEPTH_KISS
-    config = KISSConfig()
+    config = import_module("kiss_icp.config").KISSConfig()
     config.data.max_range = reach
     config.data.deskew = False
     config.mapping.voxel_size = reach / 100
     config.registration.max_num_threads = 1
     config.adaptive_threshold.initial_threshold = threshold
     config.adaptive_threshold.min_motion_th = motion
-    odometry = KissICP(config)
+    odometry = import_module("kiss_icp.kiss_icp").KissICP(config)
     poses = []
     for frame in frames:
         odometry.register_frame(np.ascontiguousarray(frame, float), np.zeros(len(frame)))
@@ -244,10 +242,10 @@ def kiss_icp(frames: Sequence[np.ndarray]) -> Solution:
 
 def small_gicp(frames: Sequence[np.ndarray]) -> Solution:
     """small_gicp, each frame against a growing Gaussian voxel map, from a constant velocity."""
-    import small_gicp as library
-
+    library: Any = import_module("small_gicp")
     voxel, cell, gate = LIDAR_GICP if _extent(frames[0]) > LIDAR_EXTENT else DEPTH_GICP
-    grid, pose, motion, poses = library.GaussianVoxelMap(cell), np.eye(4), np.eye(4), []
+    grid, pose, motion = library.GaussianVoxelMap(cell), np.eye(4), np.eye(4)
+    poses: list[np.ndarray] = []
     for frame in frames:
         points, _ = library.preprocess_points(
             np.ascontiguousarray(frame, float), downsampling_resolution=voxel, num_neighbors=15
@@ -296,9 +294,11 @@ def solve(name: str, about: dict[str, Any], stored: Any) -> dict[str, Any]:
     kind, _, function = PEERS[name]
     clouds = [stored[f"clouds.{j}"] for j in range(about["lists"]["clouds"])]
     if about["rest"]["kind"] != kind:
-        raise NotForThis(f"{name} does not apply to problems of kind {about['rest']['kind']}")
+        raise NotApplicableError(
+            f"{name} does not apply to problems of kind {about['rest']['kind']}"
+        )
     if clouds[0].shape[1] != 3:
-        raise NotForThis(f"{name} does not apply to points in the plane")
+        raise NotApplicableError(f"{name} does not apply to points in the plane")
     if kind == "track":
         poses, groups = function(clouds)
     else:
@@ -318,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.seconds:
         resource.setrlimit(resource.RLIMIT_CPU, (options.seconds, options.seconds + 5))
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-    empty = {"poses": None, "verdicts": [], "groups": []}
+    empty: dict[str, Any] = {"poses": None, "verdicts": [], "groups": []}
     rest: dict[str, Any] = {"warnings": [], "covariance": None, "error": None}
     with np.load(options.problem, allow_pickle=False) as stored:
         about = json.loads(str(stored["json"]))
@@ -328,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         began, cpu = time.perf_counter(), time.process_time()
         try:
             rest |= solve(name, about, stored)
-        except NotForThis as error:
+        except NotApplicableError as error:
             rest |= {**empty, "error": str(error)}
         except Exception as error:
             rest |= {**empty, "error": f"{type(error).__name__}: {error}"}
