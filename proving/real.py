@@ -194,9 +194,10 @@ def _particles(file: str, unit: str, exact: bool, rng: np.random.Generator) -> S
 
 def _listed() -> Iterator[tuple[str, Scene]]:
     """Every scene, with the file or folder that it needs."""
+    make: Make
+    conditions: tuple[str, ...] = (*STARTS, "true")
     for name in ("armadillo", "lucy"):
-        make: Make = partial(_exact, name)
-        conditions = (*STARTS, "true")
+        make = partial(_exact, name)
         yield f"exact/{name}.npz", Scene("real objects", name, "tune", make, conditions=conditions)
     turntables: tuple[tuple[str, str, Half, tuple[str, ...]], ...] = (
         ("bunny", "bunny", "tune", STARTS),
