@@ -20,7 +20,7 @@ from coframe.data.simulate import Mesh, Scans, places, sensors
 from coframe.data.simulate.bodies import BODIES, KINDS
 from coframe.data.simulate.cast import Caster
 from coframe.data.simulate.floors import floor
-from coframe.data.simulate.particles import particles
+from coframe.data.simulate.particles import SYMMETRY, particles
 from proving.problem import Half, Kind
 
 # [size] Points of a cloud of a body; of a room, corridor or strip; of a lidar.
@@ -31,6 +31,9 @@ LIDAR_POINTS = 6000
 MANY_POINTS = 1_000_000
 # [size] Views of a body, once around.
 VIEWS = 6
+# [size] Scans of a floor, and particles of a structure.
+FLOOR_SCANS = 12
+PARTICLES = 20
 # Meshes of others, where they are under COFRAME_DATA, and the conditions that each is run under.
 MESHES = {
     "armadillo": "models/armadillo.off",
@@ -189,3 +192,38 @@ def places_of_all_kinds() -> list[Scene]:
         ]
     large = place("hall", "a million points", "judge", places.hall, points=MANY_POINTS, unique=True)
     return [*found, replace(large, conditions=("nothing",))]
+
+
+def floors() -> list[Scene]:
+    """Kinds of floors, in both halves with other plans."""
+
+    def make(kind: str, rng: np.random.Generator) -> Scans:
+        return floor(rng, kind=kind, scans=FLOOR_SCANS)
+
+    return [
+        Scene("floor", kind, half, partial(make, kind))
+        for half in HALVES
+        for kind in ("office", "repeated", "hall", "flat")
+    ]
+
+
+def structures() -> list[Scene]:
+    """Particles in the plane and in space; no structure is in both halves.
+
+    They are no surfaces: without sigma no limit is computed for them.
+    """
+
+    def make(kind: str, rng: np.random.Generator) -> Scans:
+        return replace(particles(rng, kind=kind, count=PARTICLES), sigma=None)
+
+    kinds: dict[str, Half] = {
+        "letters": "tune",
+        "pore": "tune",
+        "grid": "judge",
+        "ring": "judge",
+        "tetrapod": "judge",
+    }
+    return [
+        Scene("particles", kind, half, partial(make, kind), symmetry=SYMMETRY[kind])
+        for kind, half in kinds.items()
+    ]

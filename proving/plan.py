@@ -31,11 +31,13 @@ OBJECT = (
     "shuffled",
     "true",
     "nothing",
+    "near",
+    "nothing",
     "nothing",
     "noise",
     "nothing",
 )
-PLACE = ("nothing", "near", "nothing", "moving")
+PLACE = ("nothing", "nothing", "near", "moving")
 OF_FAMILY: dict[str, tuple[str, ...]] = {
     "object": OBJECT,
     "room": (*PLACE, "far", "overlap_30", "foreign"),
@@ -45,8 +47,8 @@ OF_FAMILY: dict[str, tuple[str, ...]] = {
     "hall": (*PLACE, "true", "shuffled", "foreign"),
     "street": (*PLACE, "in_own_frame", "wrong_start", "densities"),
     "terrain": ("in_own_frame", "nothing", "near", "overlap_30", "far", "clutter", "foreign"),
-    "floor": ("nothing", "near", "nothing", "noise", "foreign", "true", "overlap_60"),
-    "particles": ("nothing", "near", "far", "densities", "nothing", "clutter", "shuffled"),
+    "floor": ("nothing", "nothing", "near", "noise", "nothing", "foreign", "true", "overlap_60"),
+    "particles": ("nothing", "nothing", "near", "far", "densities", "clutter", "shuffled"),
 }
 
 
