@@ -5,9 +5,8 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from proving import compare, page, plan, run, sensitivity
+from proving import compare, page, plan, run, sensitivity, tables
 from proving.conditions import CONDITIONS
 
 RUN = """Run problems with known poses, and print one line a family.
@@ -28,7 +27,9 @@ MORE = """other commands:
 examples:
   python -m proving --family street --half judge --condition nothing
   python -m proving --slice 500       as much as fits into 500 seconds
-  python -m proving --label 0.1 --python ~/coframe-0.1/.venv/bin/python"""
+  python -m proving --label 0.1 --python ~/coframe-0.1/.venv/bin/python
+  python -m proving --label small_gicp --python .venv-peers/bin/python \\
+      --solver "proving/peers.py --name small_gicp\""""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     method = run.method(options.label, options.python, options.solver)
     rows = run.run(entries, method, seconds=options.slice, say=print)
     print()
-    print(page.plain_table(rows))
+    print(tables.plain(tables.COLUMNS, tables.lines(rows)))
     if len(rows) < len(entries):
         print(f"{len(entries) - len(rows)} problems are left: the same command continues.")
         return
@@ -78,10 +79,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--python", metavar="FILE", help="run the coframe of another interpreter")
     found.add_argument(
         "--solver",
-        type=Path,
-        default=run.SOLVER,
-        metavar="FILE",
-        help="script that solves a problem; default: proving/solve.py",
+        metavar="SCRIPT",
+        help="what solves a problem, with further words; default: proving/solve.py",
     )
     found.add_argument(
         "--slice",

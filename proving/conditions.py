@@ -135,7 +135,7 @@ def foreign(scans: Scans, rng: np.random.Generator, other: Scans) -> Given:
         clouds=clouds,
         poses=poses,
         normals=exchanged(scans.normals, odd, empty),
-        sigma=exchanged(scans.sigma, odd, empty[:, 0]),
+        sigma=exchanged(scans.sigma, odd, np.ones(len(empty))),
         outliers=exchanged(scans.outliers, odd, np.ones(len(empty), bool)),
     )
     return replace(nothing(scans, rng, other), foreign=(odd,))
@@ -273,7 +273,8 @@ def with_outliers(scans: Scans, added: list[Float[Array, "_ D"]]) -> Scans:
         pairs = zip(normals, added, strict=True)
         normals = [np.concatenate([n, np.zeros_like(a)]) for n, a in pairs]
     if sigma is not None:
-        sigma = [np.r_[s, np.zeros(len(a))] for s, a in zip(sigma, added, strict=True)]
+        pairs = zip(sigma, added, strict=True)
+        sigma = [np.r_[s, np.full(len(a), np.median(s))] for s, a in pairs]
     outliers = scans.outliers or [np.zeros(len(v), bool) for v in scans.clouds]
     outliers = [np.r_[o, np.ones(len(a), bool)] for o, a in zip(outliers, added, strict=True)]
     return replace(scans, clouds=clouds, normals=normals, sigma=sigma, outliers=outliers)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import machine
-from coframe.evaluate.limit import Limit, limit
+from coframe.evaluate.limit import Limit
 from proving import conditions, plan
 from proving.problem import Answer, Problem
-from proving.score import score
+from proving.score import limit_of, score
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "proving" / "results"
@@ -52,7 +53,7 @@ class Method:
 
     label: str
     python: str
-    solver: Path
+    solver: tuple[str, ...]  # a script, and words that it gets beside those of every problem
     version: dict[str, Any]
 
     @property
@@ -60,25 +61,29 @@ class Method:
         return str(self.version["digest"])
 
 
-def method(label: str, python: str | None = None, solver: Path = SOLVER) -> Method:
+def method(label: str, python: str | None = None, solver: str | None = None) -> Method:
     """The coframe of an interpreter (default: this one), or what another script calls."""
     python = python or sys.executable
-    code = "import coframe, sys; sys.stdout.write(coframe.__file__)"
-    if solver != SOLVER:
-        code = ""
+    if solver is not None:
+        words = tuple(shlex.split(solver))
+        return Method(label, python, words, version_of([Path(words[0]).resolve()]))
     done = subprocess.run(
-        [python, "-c", code], env=environment(python), capture_output=True, text=True, check=True
+        [python, "-c", "import coframe, sys; sys.stdout.write(coframe.__file__)"],
+        env=environment(python),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    folder = Path(done.stdout).parent if code else solver.parent
-    return Method(label, python, solver, version_of(folder, None if code else solver))
+    files = sorted(Path(done.stdout).parent.rglob("*.py"))
+    return Method(label, python, (str(SOLVER),), version_of(files))
 
 
-def version_of(folder: Path, solver: Path | None = None) -> dict[str, Any]:
-    """Commit of a source tree, whether files have changed since, and a digest of its code."""
-    files = sorted(folder.rglob("*.py")) if solver is None else [solver]
+def version_of(files: Sequence[Path]) -> dict[str, Any]:
+    """Commit of the source tree of files, whether they have changed since, and their digest."""
     code = hashlib.sha256()
     for file in files:
         code.update(file.name.encode() + file.read_bytes())
+    folder = files[0].parent
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True)
@@ -132,8 +137,8 @@ def make(folder: Path, entry: plan.Entry) -> tuple[Problem, Row]:
     known = {"digest": digest(problem), "overlap": None, "limit": None}
     if problem.kind == "register":
         known["overlap"] = conditions.overlap(problem.clouds, problem.truth, problem.foreign)
-        found = limit_of(problem)
-        known["limit"] = None if found is None else limit_as_json(found)
+        if sum(map(len, problem.clouds)) <= LIMIT_POINTS:
+            known["limit"] = limit_as_json(limit_of(problem))
     folder.mkdir(parents=True, exist_ok=True)
     problem.save(path)
     about.write_text(json.dumps(known))
@@ -156,7 +161,8 @@ def solve(method: Method, path: Path, seconds: int = SECONDS) -> Answer:
     """The answer of a method to a saved problem, from a process of its own."""
     with tempfile.TemporaryDirectory(prefix="proving-") as folder:
         answer = Path(folder) / "answer.npz"
-        command = [method.python, str(method.solver), str(path), str(answer), str(seconds)]
+        script, *words = method.solver
+        command = [method.python, script, str(path), str(answer), str(seconds), *words]
         try:
             done = subprocess.run(
                 command,
@@ -190,20 +196,7 @@ def work(name: str, method: Method, folder: Path, known_key: str | None) -> Row 
 def row(key: str, problem: Problem, about: Row, answer: Answer) -> Row:
     """One line of the results."""
     found = score(problem, answer, limit_from_json(about["limit"]))
-    return {
-        "key": key,
-        "name": problem.name,
-        "family": problem.family,
-        "scene": problem.scene,
-        "condition": problem.condition,
-        "half": problem.half,
-        "seed": problem.seed,
-        "kind": problem.kind,
-        "overlap": about["overlap"],
-        "warnings": answer.warnings,
-        "error": answer.error,
-        **found.record(),
-    }
+    return {"key": key, **found.record(), "overlap": about["overlap"], "said": answer.warnings}
 
 
 def done_so_far(path: Path) -> dict[str, Row]:
@@ -334,14 +327,14 @@ def load(label: str, folder: Path = RESULTS) -> dict[str, Any]:
 # The limit
 
 
-def limit_of(problem: Problem) -> Limit | None:
-    """The Cramer-Rao limit at the truth; None where truth or noise are not known exactly."""
-    if not problem.exact or problem.sigma is None or problem.kind != "register":
+def limit_as_json(found: Limit | None) -> Row | None:
+    if found is None:
         return None
-    if sum(map(len, problem.clouds)) > LIMIT_POINTS:
-        return None
-    return limit_of_clouds(problem)
+    return {name: np.asarray(value).tolist() for name, value in asdict(found).items()}
 
 
-def limit_as_json(found: Limit) -> Row:
-    return {k: np.asarray(v).tolist() for k, v in asdict(found).items()}
+def limit_from_json(stored: Row | None) -> Limit | None:
+    if stored is None:
+        return None
+    arrays = ("angles", "shifts", "covariance", "centre")
+    return Limit(**{k: np.array(v) if k in arrays else v for k, v in stored.items()})

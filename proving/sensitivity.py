@@ -7,7 +7,7 @@ problems of the *tune* half that are chosen for its stage. Results are lines of 
 `proving/results/sensitivity.json`.
 """
 
-import dataclasses
+import argparse
 import hashlib
 import importlib
 import json
@@ -16,9 +16,10 @@ import multiprocessing
 import pkgutil
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,7 @@ from coframe import geometry
 from coframe.align.recipe import ALIGN
 from coframe.sequence.recipe import SEQUENCE
 from coframe.start.recipe import START
-from proving import plan, run
+from proving import plan, run, tables
 from proving.problem import Answer, Problem
 
 STAGES = ("em", "start", "align", "sequence")
@@ -298,7 +299,9 @@ def work(stage: str, change: Change | None, folder: Path) -> Result:
         scales = None
         if answer.covariance is not None:
             scales = np.sqrt(np.einsum("jpp->jp", answer.covariance)).tolist()
-        rows.append({**found, "poses": poses, "deviations": scales})
+        centres = [np.median(cloud, axis=0).tolist() for cloud in problem.clouds]
+        more = {"groups": answer.groups, "poses": poses, "deviations": scales, "centres": centres}
+        rows.append({**found, **more})
     return {"rows": rows, "read": sorted(seen)}
 
 
@@ -314,7 +317,7 @@ def run_all(
     folder = build / "problems" / run.makers_digest()
     folder.mkdir(parents=True, exist_ok=True)
     path = build / "sensitivity.jsonl"
-    version = run.version_of(Path(coframe.__file__).parent)["digest"]
+    version = run.version_of(sorted(Path(coframe.__file__).parent.rglob("*.py")))["digest"]
     wanted: list[tuple[str, Change | None]] = []
     for stage in stages:
         wanted.append((stage, None))
@@ -365,3 +368,155 @@ def run_all(
         raise
     pool.shutdown()
     return found
+
+
+# What the results say
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change of one number changes, over all problems of its stage."""
+
+    number: str
+    value: str
+    new: str
+    placed: int  # clouds more that are right
+    silent: int  # clouds more that are wrong and called aligned
+    accuracy: float  # mean logarithm of the errors over those before
+    chance: float  # standard error of that mean
+    cpu: float  # ratio
+    same: int  # problems whose poses are equal, or differ by less than their standard deviations
+    problems: int
+    read: bool  # whether the number was read at all
+
+    @property
+    def finding(self) -> str:
+        """In two or three words."""
+        if not self.read:
+            return "not reached"
+        if self.silent or self.placed:
+            better = self.silent <= 0 and self.placed >= 0
+            worse = self.silent >= 0 and self.placed <= 0
+            return "better" if better else "worse" if worse else "mixed"
+        if abs(self.accuracy) > 2 * self.chance + 0.01:
+            return "more accurate" if self.accuracy < 0 else "less accurate"
+        return "nothing" if 2 * self.same >= self.problems else "within chance"
+
+
+def effect(change: Change, before: Result, after: Result) -> Effect:
+    """Compare the results with a changed number with those of the default, problem by problem."""
+    pairs = list(zip(before["rows"], after["rows"], strict=True))
+    both = [(tables.error(a), tables.error(b)) for a, b in pairs]
+    ratios = [math.log(b / a) for a, b in both if a and b]
+    spread = float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
+    return Effect(
+        f"{change.stage}: {change.path}",
+        shown(change.value),
+        shown(change.new),
+        sum(b["placed"] - a["placed"] for a, b in pairs),
+        sum(b["silent"] - a["silent"] for a, b in pairs),
+        float(np.mean(ratios)) if ratios else 0.0,
+        spread / math.sqrt(max(len(ratios), 1)),
+        sum(b["cpu"] for _, b in pairs) / max(sum(a["cpu"] for a, _ in pairs), 1e-9),
+        sum(same(a, b) for a, b in pairs),
+        len(pairs),
+        change.path in before["read"],
+    )
+
+
+def same(one: Result, other: Result) -> bool:
+    """Whether poses are equal, or differ by less than the standard deviations of the first."""
+    if one["poses"] is None or other["poses"] is None or one["groups"] != other["groups"]:
+        return one["poses"] == other["poses"]
+    if one["poses"] == other["poses"]:
+        return True
+    if one["deviations"] is None:
+        return False
+    A, B = np.array(one["poses"]), np.array(other["poses"])
+    D = A.shape[1] - 1
+    for group in one["groups"]:
+        first = group[0]
+        carried = A[first] @ geometry.inverse(B[first])
+        for j in group[1:]:
+            centre = np.array(one["centres"][j])[None]
+            gap = geometry.transform(A[j], centre) - geometry.transform(carried @ B[j], centre)
+            turn = geometry.angle(geometry.rotation(A[j]).T @ geometry.rotation(carried @ B[j]))
+            deviation = np.array(one["deviations"][j])
+            if turn > np.linalg.norm(deviation[:-D]) or np.linalg.norm(gap) > np.linalg.norm(
+                deviation[-D:]
+            ):
+                return False
+    return True
+
+
+def shown(value: Any) -> str:
+    """A value in few characters."""
+    if isinstance(value, tuple):
+        return ", ".join(shown(each) for each in value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def effects(stages: Sequence[str], found: dict[str, Result], factor: float) -> list[Effect]:
+    """Of all changes that were run beside the default of their stage."""
+    return [
+        effect(change, found[f"{stage}/default"], found[change.name])
+        for stage in stages
+        if f"{stage}/default" in found
+        for change in changes(stage, factor)
+        if change.name in found
+    ]
+
+
+def record_of(all_effects: Sequence[Effect], factor: float) -> dict[str, Any]:
+    """The record, from which the page has its table."""
+    files = sorted(Path(coframe.__file__).parent.rglob("*.py"))
+    return {
+        "factor": factor,
+        "version": run.version_of(files),
+        "machine": machine(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "problems": {stage: [each.name for each in chosen(stage)] for stage in STAGES},
+        "rows": [{**asdict(each), "finding": each.finding} for each in all_effects],
+    }
+
+
+def line(found: Effect) -> str:
+    """One line of the printed table."""
+    change = f"{found.number} {found.value} -> {found.new}"
+    accuracy = f"{100 * math.expm1(found.accuracy):+.0f} ± {100 * found.chance:.0f} %"
+    counts = f"{found.placed:+d} placed, {found.silent:+d} silent, error {accuracy}"
+    return f"{change}\n    {found.finding}: {counts}, CPU x {found.cpu:.2f}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m proving sensitivity",
+        description="Vary every number of the recipes, one at a time, on problems of the tune"
+        " half, and print what each changes.",
+    )
+    parser.add_argument("--stage", choices=STAGES, help="numbers of this stage alone")
+    parser.add_argument("--factor", type=float, default=FACTOR, help="default: %(default)s")
+    parser.add_argument(
+        "--slice",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="start nothing further after so many seconds; the same command continues",
+    )
+    options = parser.parse_args(arguments)
+    if options.factor <= 1:
+        parser.error("--factor: expected a number above 1")
+    stages = STAGES if options.stage is None else (options.stage,)
+    found = run_all(stages, factor=options.factor, seconds=options.slice)
+    all_effects = effects(stages, found, options.factor)
+    for each in all_effects:
+        print(line(each))
+    print(Counter(each.finding for each in all_effects))
+    missing = sum(len(changes(stage, options.factor)) for stage in stages) - len(all_effects)
+    if missing:
+        print(f"{missing} changes are left: the same command continues.")
+    elif stages == STAGES:
+        run.RESULTS.mkdir(parents=True, exist_ok=True)
+        path = run.RESULTS / "sensitivity.json"
+        path.write_text(json.dumps(record_of(all_effects, options.factor), indent=1) + "\n")
+        print(f"record: {path.relative_to(run.ROOT)}")

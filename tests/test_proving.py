@@ -3,10 +3,8 @@
 page is that of the records, and the scores do not fall.
 """
 
-import json
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from coframe.data.simulate import Scans
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from proving import conditions, page, plan, run, sensitivity
+from proving import conditions, plan, run
 
 # Conditions
 
