@@ -14,6 +14,7 @@ from scipy.interpolate import PchipInterpolator
 
 from coframe.data.simulate.mesh import (
     Mesh,
+    Vector,
     ball,
     box,
     curve,
@@ -42,15 +43,17 @@ def _fitted(*parts: Mesh) -> Mesh:
     return welded(Mesh((mesh.vertices - (low + high) / 2) / (high - low).max(), mesh.faces))
 
 
-def _turned(mesh: Mesh, degrees: Sequence[float], to: Sequence[float] = (0, 0, 0)) -> Mesh:
+def _turned(mesh: Mesh, degrees: Vector, to: Vector = (0, 0, 0)) -> Mesh:
     """The mesh turned by a rotation vector, then shifted."""
-    return mesh.moved(pose(exp_rotation(np.radians(np.asarray(degrees, float))), np.array(to)))
+    return mesh.moved(
+        pose(exp_rotation(np.radians(np.asarray(degrees, float))), np.asarray(to, float))
+    )
 
 
 def _blob(
-    centre: Sequence[float],
-    size: Sequence[float],
-    degrees: Sequence[float] = (0, 0, 0),
+    centre: Vector,
+    size: Vector,
+    degrees: Vector = (0, 0, 0),
     *,
     rings: int = 32,
 ) -> Mesh:
@@ -283,7 +286,7 @@ def _table_lamp(rng: np.random.Generator) -> Mesh:
     offset = np.array([0, 0.03, 0])
     return _fitted(
         foot,
-        rod([0, 0, 0.08], list(elbow), arm, steps=30),
+        rod([0, 0, 0.08], elbow, arm, steps=30),
         rod(elbow + offset, head + offset, arm, steps=30),
         rod(elbow - 2 * offset, elbow + 2 * offset, 0.05),
         rod(head - offset, head + 2 * offset, 0.045),
@@ -302,8 +305,8 @@ def _chair(rng: np.random.Generator) -> Mesh:
     for x, y in [(-1, -1), (-1, 1), (1, -1), (1, 1)]:
         foot = [0.27 * x, 0.27 * y, 0.0]
         parts.append(limb(np.array([[0.22 * x, 0.22 * y, high], foot]), np.array([0.028, 0.018])))
-    for y in (-0.22, 0.22):
-        post = np.array([[-0.22, y, high], [-0.27, y, 0.75], [-0.33, y, back]])
+    for left in (-0.22, 0.22):
+        post = np.array([[-0.22, left, high], [-0.27, left, 0.75], [-0.33, left, back]])
         parts.append(limb(post, 0.022, steps=60))
     for level in np.linspace(0.3, 0.95, int(rng.integers(3, 6))):
         z = high + level * (back - high)
@@ -335,9 +338,9 @@ def _house(rng: np.random.Generator) -> Mesh:
     for x in np.linspace(-0.7, 0.7, int(rng.integers(3, 5))) * wide:
         for side in (-1, 1):
             if side == 1 or x < 0.3 * wide:
-                y = side * deep
-                parts.append(box([x - 0.04, y - 0.012, 0.14], [x + 0.04, y + 0.012, 0.25]))
-                parts.append(box([x - 0.05, y - 0.03, 0.125], [x + 0.05, y + 0.03, 0.14]))
+                wall = side * deep
+                parts.append(box([x - 0.04, wall - 0.012, 0.14], [x + 0.04, wall + 0.012, 0.25]))
+                parts.append(box([x - 0.05, wall - 0.03, 0.125], [x + 0.05, wall + 0.03, 0.14]))
     parts.append(box([0.5 * wide, -deep - 0.02, 0], [0.5 * wide + 0.1, -deep, 0.22]))
     parts.append(box([0.5 * wide - 0.04, -deep - 0.09, 0], [0.5 * wide + 0.14, -deep, 0.03]))
     annex = rng.uniform(0.15, 0.25)
