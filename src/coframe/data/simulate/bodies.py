@@ -79,7 +79,9 @@ def _slab(x: Float[Array, "U V"], y: Float[Array, "U V"], z: Float[Array, "U V"]
     return shell(np.stack([x, y, z], -1), np.stack([x, y, np.zeros_like(z)], -1))
 
 
-def _profile(controls: Sequence[tuple[float, float]], count: int = 120) -> Float[Array, "V 2"]:
+def _profile(
+    controls: Sequence[tuple[float | int, float]], count: int = 120
+) -> Float[Array, "V 2"]:
     """A smooth profile for `lathe` whose ends lie on the axis."""
     corners = np.array(controls, float)
     along = np.cumsum([0, *np.linalg.norm(np.diff(corners, axis=0), axis=1)])
@@ -205,6 +207,7 @@ def _vase(rng: np.random.Generator) -> Mesh:
     x, y, z = body.vertices.T
     outer = np.einsum("ij,ij->i", vertex_normals(body)[:, :2], body.vertices[:, :2]) > 0
     pattern = np.sin(5 * np.arctan2(y, x) + 9 * z) * np.exp(-(((z - 0.6) / 0.25) ** 2))
+    outer = outer * _step(1.2 - z, 0.03)
     body = displaced(body, 0.015 * outer * (pattern + 0.7 * waves(body.vertices, rng, size=0.35)))
     handle = np.array(
         [
@@ -228,6 +231,7 @@ def _mug(rng: np.random.Generator) -> Mesh:
     outer = np.hypot(x, y) > wide - thick / 2
     drawing = waves(np.stack([np.arctan2(y, x) * wide, z], -1), rng, size=0.25)
     where = _step(1.0 - np.abs(np.abs(np.arctan2(y, x)) - 1.7), 0.1) * outer
+    where = where * _step(high - 0.12 - z, 0.02) * _step(z - 0.12, 0.02)
     body = displaced(body, 0.012 * where * np.tanh(3 * drawing))
     low, top = rng.uniform(0.18, 0.26) * high, rng.uniform(0.78, 0.86) * high
     handle = np.array(
@@ -718,8 +722,8 @@ def _carved_column(rng: np.random.Generator) -> Mesh:
     angle = np.arctan2(y, x)
     frieze = np.cos(angle - 2 * np.pi * turns * height)
     cut = 0.013 * np.cos(flutes * angle) * _step(-frieze, 0.1)
-    figures = 0.02 * _step(frieze - 0.2, 0.1) * waves(body.vertices, rng, size=0.08)
-    on_side = (np.hypot(x, y) > 0.5 * wide) & (height > 0.03) & (height < 0.95)
+    figures = 0.01 * _step(frieze - 0.2, 0.1) * waves(body.vertices, rng, size=0.08)
+    on_side = (height > 0.03) * _step(0.93 - height, 0.015)
     body = displaced(body, on_side * (cut + figures))
     broken = (
         0.06 * waves(body.vertices[:, :2], rng, size=0.4, octaves=3) * _step(height - 0.9, 0.03)

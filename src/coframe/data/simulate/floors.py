@@ -229,8 +229,8 @@ def _cross(a: Float[Array, "*N 2"], b: Float[Array, "*N 2"]) -> Float[Array, "*N
 
 
 def _rectangle(
-    centre: Sequence[float] | Float[Array, " 2"],
-    size: Sequence[float] | Float[Array, " 2"],
+    centre: Sequence[float | int] | Float[Array, " 2"],
+    size: Sequence[float | int] | Float[Array, " 2"],
     angle: float = 0.0,
 ) -> Float[Array, "4 2 2"]:
     corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) / 2 * np.asarray(size, float)
@@ -239,7 +239,7 @@ def _rectangle(
 
 
 def _wall(
-    start: Sequence[float], end: Sequence[float], doors: Sequence[float] = ()
+    start: Sequence[float | int], end: Sequence[float | int], doors: Sequence[float] = ()
 ) -> list[Float[Array, "4 2 2"]]:
     """A wall along x or y with doorways at these distances from its start."""
     first, last = np.asarray(start, float), np.asarray(end, float)
