@@ -79,9 +79,7 @@ def _slab(x: Float[Array, "U V"], y: Float[Array, "U V"], z: Float[Array, "U V"]
     return shell(np.stack([x, y, z], -1), np.stack([x, y, np.zeros_like(z)], -1))
 
 
-def _profile(
-    controls: Sequence[tuple[float | int, float]], count: int = 120
-) -> Float[Array, "V 2"]:
+def _profile(controls: Sequence[Sequence[float | int]], count: int = 120) -> Float[Array, "V 2"]:
     """A smooth profile for `lathe` whose ends lie on the axis."""
     corners = np.array(controls, float)
     along = np.cumsum([0, *np.linalg.norm(np.diff(corners, axis=0), axis=1)])
@@ -285,7 +283,8 @@ def _table_lamp(rng: np.random.Generator) -> Mesh:
     elbow = np.array([-rng.uniform(0.2, 0.35), rng.uniform(-0.1, 0.1), rng.uniform(0.65, 0.8)])
     head = np.array([rng.uniform(0.25, 0.4), rng.uniform(-0.1, 0.1), rng.uniform(1.1, 1.3)])
     inside = [(0, 0.2), (0.08, 0.2), (0.23, -0.14)]
-    shade = lathe(np.array([*inside, (0.255, -0.14), (0.1, 0.22), (0.09, 0.24), (0, 0.24)]))
+    outside = [(0.255, -0.14), (0.1, 0.22), (0.09, 0.24), (0, 0.24)]
+    shade = lathe(_profile([*inside, *outside], 60))
     arm = rng.uniform(0.018, 0.026)
     offset = np.array([0, 0.03, 0])
     return _fitted(
