@@ -46,7 +46,7 @@ def room(rng: np.random.Generator, *, sensor: str = "depth_camera") -> Place:
     count = int(rng.integers(6, 9))
     yaw = rng.uniform(0, 2 * np.pi) + np.radians(24) * np.arange(count)
     yaw = yaw + rng.normal(scale=np.radians(1.0), size=count)
-    pitch = -np.radians(rng.uniform(8, 16, count))
+    pitch = -np.radians(rng.uniform(16, 24, count))
     # A person turns on the spot with the camera in front of them.
     at = 0.35 * np.stack([np.cos(yaw), np.sin(yaw), 0 * yaw], 1)
     at += rng.normal(scale=0.05, size=(count, 3)) + np.array([0, 0, 1.5])
@@ -77,7 +77,7 @@ def room_path(rng: np.random.Generator, frames: int) -> Place:
     mesh, _, free = _furnished(rng)
     turn = rng.uniform(0, 2 * np.pi) + np.radians(1.5) * np.arange(frames)
     yaw = turn + np.radians(8) * sway(rng, frames, (50, 120))
-    pitch = -np.radians(12) + np.radians(6) * sway(rng, frames, (60, 150))
+    pitch = -np.radians(18) + np.radians(6) * sway(rng, frames, (60, 150))
     at = 0.6 * np.stack([np.cos(turn), np.sin(turn), 0 * turn], 1) + [0, 0, 1.45]
     at += 0.15 * np.stack([sway(rng, frames, (50, 120)) for _ in range(3)], 1)
     tremble = np.stack([sway(rng, frames, (2.5, 8)) for _ in range(5)], 1)
