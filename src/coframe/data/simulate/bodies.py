@@ -14,6 +14,7 @@ from scipy.interpolate import PchipInterpolator
 
 from coframe.data.simulate.mesh import (
     Mesh,
+    Vector,
     ball,
     box,
     curve,
@@ -42,15 +43,17 @@ def _fitted(*parts: Mesh) -> Mesh:
     return welded(Mesh((mesh.vertices - (low + high) / 2) / (high - low).max(), mesh.faces))
 
 
-def _turned(mesh: Mesh, degrees: Sequence[float], to: Sequence[float] = (0, 0, 0)) -> Mesh:
+def _turned(mesh: Mesh, degrees: Vector, to: Vector = (0, 0, 0)) -> Mesh:
     """The mesh turned by a rotation vector, then shifted."""
-    return mesh.moved(pose(exp_rotation(np.radians(np.asarray(degrees, float))), np.array(to)))
+    return mesh.moved(
+        pose(exp_rotation(np.radians(np.asarray(degrees, float))), np.asarray(to, float))
+    )
 
 
 def _blob(
-    centre: Sequence[float],
-    size: Sequence[float],
-    degrees: Sequence[float] = (0, 0, 0),
+    centre: Vector,
+    size: Vector,
+    degrees: Vector = (0, 0, 0),
     *,
     rings: int = 32,
 ) -> Mesh:
@@ -76,7 +79,7 @@ def _slab(x: Float[Array, "U V"], y: Float[Array, "U V"], z: Float[Array, "U V"]
     return shell(np.stack([x, y, z], -1), np.stack([x, y, np.zeros_like(z)], -1))
 
 
-def _profile(controls: Sequence[tuple[float, float]], count: int = 120) -> Float[Array, "V 2"]:
+def _profile(controls: Sequence[Sequence[float | int]], count: int = 120) -> Float[Array, "V 2"]:
     """A smooth profile for `lathe` whose ends lie on the axis."""
     corners = np.array(controls, float)
     along = np.cumsum([0, *np.linalg.norm(np.diff(corners, axis=0), axis=1)])
@@ -202,6 +205,7 @@ def _vase(rng: np.random.Generator) -> Mesh:
     x, y, z = body.vertices.T
     outer = np.einsum("ij,ij->i", vertex_normals(body)[:, :2], body.vertices[:, :2]) > 0
     pattern = np.sin(5 * np.arctan2(y, x) + 9 * z) * np.exp(-(((z - 0.6) / 0.25) ** 2))
+    outer = outer * _step(1.2 - z, 0.03)
     body = displaced(body, 0.015 * outer * (pattern + 0.7 * waves(body.vertices, rng, size=0.35)))
     handle = np.array(
         [
@@ -225,6 +229,7 @@ def _mug(rng: np.random.Generator) -> Mesh:
     outer = np.hypot(x, y) > wide - thick / 2
     drawing = waves(np.stack([np.arctan2(y, x) * wide, z], -1), rng, size=0.25)
     where = _step(1.0 - np.abs(np.abs(np.arctan2(y, x)) - 1.7), 0.1) * outer
+    where = where * _step(high - 0.12 - z, 0.02) * _step(z - 0.12, 0.02)
     body = displaced(body, 0.012 * where * np.tanh(3 * drawing))
     low, top = rng.uniform(0.18, 0.26) * high, rng.uniform(0.78, 0.86) * high
     handle = np.array(
@@ -278,12 +283,13 @@ def _table_lamp(rng: np.random.Generator) -> Mesh:
     elbow = np.array([-rng.uniform(0.2, 0.35), rng.uniform(-0.1, 0.1), rng.uniform(0.65, 0.8)])
     head = np.array([rng.uniform(0.25, 0.4), rng.uniform(-0.1, 0.1), rng.uniform(1.1, 1.3)])
     inside = [(0, 0.2), (0.08, 0.2), (0.23, -0.14)]
-    shade = lathe(np.array([*inside, (0.255, -0.14), (0.1, 0.22), (0.09, 0.24), (0, 0.24)]))
+    outside = [(0.255, -0.14), (0.1, 0.22), (0.09, 0.24), (0, 0.24)]
+    shade = lathe(_profile([*inside, *outside], 60))
     arm = rng.uniform(0.018, 0.026)
     offset = np.array([0, 0.03, 0])
     return _fitted(
         foot,
-        rod([0, 0, 0.08], list(elbow), arm, steps=30),
+        rod([0, 0, 0.08], elbow, arm, steps=30),
         rod(elbow + offset, head + offset, arm, steps=30),
         rod(elbow - 2 * offset, elbow + 2 * offset, 0.05),
         rod(head - offset, head + 2 * offset, 0.045),
@@ -302,8 +308,8 @@ def _chair(rng: np.random.Generator) -> Mesh:
     for x, y in [(-1, -1), (-1, 1), (1, -1), (1, 1)]:
         foot = [0.27 * x, 0.27 * y, 0.0]
         parts.append(limb(np.array([[0.22 * x, 0.22 * y, high], foot]), np.array([0.028, 0.018])))
-    for y in (-0.22, 0.22):
-        post = np.array([[-0.22, y, high], [-0.27, y, 0.75], [-0.33, y, back]])
+    for left in (-0.22, 0.22):
+        post = np.array([[-0.22, left, high], [-0.27, left, 0.75], [-0.33, left, back]])
         parts.append(limb(post, 0.022, steps=60))
     for level in np.linspace(0.3, 0.95, int(rng.integers(3, 6))):
         z = high + level * (back - high)
@@ -335,9 +341,9 @@ def _house(rng: np.random.Generator) -> Mesh:
     for x in np.linspace(-0.7, 0.7, int(rng.integers(3, 5))) * wide:
         for side in (-1, 1):
             if side == 1 or x < 0.3 * wide:
-                y = side * deep
-                parts.append(box([x - 0.04, y - 0.012, 0.14], [x + 0.04, y + 0.012, 0.25]))
-                parts.append(box([x - 0.05, y - 0.03, 0.125], [x + 0.05, y + 0.03, 0.14]))
+                wall = side * deep
+                parts.append(box([x - 0.04, wall - 0.012, 0.14], [x + 0.04, wall + 0.012, 0.25]))
+                parts.append(box([x - 0.05, wall - 0.03, 0.125], [x + 0.05, wall + 0.03, 0.14]))
     parts.append(box([0.5 * wide, -deep - 0.02, 0], [0.5 * wide + 0.1, -deep, 0.22]))
     parts.append(box([0.5 * wide - 0.04, -deep - 0.09, 0], [0.5 * wide + 0.14, -deep, 0.03]))
     annex = rng.uniform(0.15, 0.25)
@@ -715,8 +721,8 @@ def _carved_column(rng: np.random.Generator) -> Mesh:
     angle = np.arctan2(y, x)
     frieze = np.cos(angle - 2 * np.pi * turns * height)
     cut = 0.013 * np.cos(flutes * angle) * _step(-frieze, 0.1)
-    figures = 0.02 * _step(frieze - 0.2, 0.1) * waves(body.vertices, rng, size=0.08)
-    on_side = (np.hypot(x, y) > 0.5 * wide) & (height > 0.03) & (height < 0.95)
+    figures = 0.01 * _step(frieze - 0.2, 0.1) * waves(body.vertices, rng, size=0.08)
+    on_side = (height > 0.03) * _step(0.93 - height, 0.015)
     body = displaced(body, on_side * (cut + figures))
     broken = (
         0.06 * waves(body.vertices[:, :2], rng, size=0.4, octaves=3) * _step(height - 0.9, 0.03)

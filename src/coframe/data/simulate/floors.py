@@ -57,15 +57,17 @@ def plan(rng: np.random.Generator, *, kind: str) -> Plan:
     """
     if kind == "office":
         rooms = [rng.uniform(2.6, 5.0, 7) for _ in range(2)]
-        return _corridor(rng, rooms, corridor=2.0, depth=(3.5, 5.5), furniture=5)
+        return _corridor(rng, rooms, corridor=2.0, depth=(3.5, 5.5), furniture=5, every=3)
     if kind == "repeated":
         equal = [np.full(7, 3.2)] * 2
-        return _corridor(rng, equal, corridor=2.0, depth=(4.5, 4.5), furniture=4, equal=True)
+        return _corridor(
+            rng, equal, corridor=2.0, depth=(4.5, 4.5), furniture=4, every=3, equal=True
+        )
     if kind == "hall":
         return _hall(rng)
     if kind == "flat":
         rooms = [rng.uniform(2.4, 4.2, 3) for _ in range(2)]
-        return _corridor(rng, rooms, corridor=1.3, depth=(3.0, 4.2), furniture=5)
+        return _corridor(rng, rooms, corridor=1.3, depth=(3.0, 4.2), furniture=5, every=2)
     raise ValueError(f"no floor is called {kind!r}: choose office, repeated, hall or flat")
 
 
@@ -78,7 +80,7 @@ def floor(
     sigma: float = 0.01,
     field: float = 360.0,
     reach: float = 15.0,
-    spacing: float = 1.2,
+    spacing: float = 1.5,
     outliers: float = 0.01,
 ) -> Scans:
     """Simulate laser scans along a way through a floor.
@@ -227,7 +229,9 @@ def _cross(a: Float[Array, "*N 2"], b: Float[Array, "*N 2"]) -> Float[Array, "*N
 
 
 def _rectangle(
-    centre: Sequence[float], size: Sequence[float], angle: float = 0.0
+    centre: Sequence[float | int] | Float[Array, " 2"],
+    size: Sequence[float | int] | Float[Array, " 2"],
+    angle: float = 0.0,
 ) -> Float[Array, "4 2 2"]:
     corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) / 2 * np.asarray(size, float)
     corners = corners @ exp_rotation(np.array([angle])).T + np.asarray(centre, float)
@@ -235,7 +239,7 @@ def _rectangle(
 
 
 def _wall(
-    start: Sequence[float], end: Sequence[float], doors: Sequence[float] = ()
+    start: Sequence[float | int], end: Sequence[float | int], doors: Sequence[float] = ()
 ) -> list[Float[Array, "4 2 2"]]:
     """A wall along x or y with doorways at these distances from its start."""
     first, last = np.asarray(start, float), np.asarray(end, float)
@@ -280,9 +284,10 @@ def _corridor(
     corridor: float,
     depth: tuple[float, float],
     furniture: int,
+    every: int,
     equal: bool = False,
 ) -> Plan:
-    """Rooms of these widths on both sides of a corridor along x; the way visits them in order."""
+    """Rooms of these widths on both sides of a corridor along x; the way visits every so many."""
     length = max(float(widths.sum()) for widths in rooms)
     walls: list[Float[Array, "4 2 2"]] = []
     pieces: list[Float[Array, "4 2 2"]] = []
@@ -308,12 +313,12 @@ def _corridor(
             for centre, size, angle in same or _furniture(rng, wide, deep, number):
                 at = [x + centre[0], edge + side * centre[1]]
                 pieces.append(_rectangle(at, size, side * angle))
-            inside = [x + 0.5 * wide, edge + side * 0.45 * deep]
-            visits.append((door, np.array([[door, edge + side * 0.6], inside])))
+            middle = [x + 0.5 * wide, edge + side * 0.45 * deep]
+            visits.append((door, np.array([[door, edge + side * 0.6], middle])))
     walls += _wall([0, -corridor / 2], [0, corridor / 2])
     walls += _wall([length, -corridor / 2], [length, corridor / 2])
     way = [np.array([0.8, 0.0])]
-    for door, inside in sorted(visits, key=lambda visit: visit[0]):
+    for door, inside in sorted(visits, key=lambda visit: visit[0])[::every]:
         way += [np.array([door, 0.0]), *inside, inside[0], np.array([door, 0.0])]
     way.append(np.array([length - 0.8, 0.0]))
     return _assembled(walls, pieces, np.array(way))

@@ -135,7 +135,8 @@ def particles(
         stray = rng.uniform(-0.75 * size, 0.75 * size, (rng.poisson(outliers * len(seen)), D))
         precision = sigma * np.exp(SPREAD * rng.normal(size=len(seen) + len(stray)))
         seen = seen + precision[: len(seen), None] * rng.normal(size=seen.shape)
-        motion = pose(random_rotation(rng, D), SHIFT * size * rng.uniform(-1, 1, D))
+        shift = SHIFT * size * rng.uniform(-1, 1, (1, D))[0]
+        motion = pose(random_rotation(rng, D), shift)
         order = rng.permutation(len(precision))
         clouds.append(transform(motion, np.concatenate([seen, stray]))[order])
         precisions.append(precision[order])

@@ -433,7 +433,7 @@ def around(
     return straight @ pose_of(exp_rotation(np.radians(off[:, 3:])), np.zeros((count, 3)))
 
 
-def looking(eye: Sequence[float] | Array, target: Sequence[float] | Array) -> Pose:
+def looking(eye: Sequence[float | int] | Array, target: Sequence[float | int] | Array) -> Pose:
     """The pose of an upright camera that looks at a point.
 
     Parameters
