@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
+from scipy.interpolate import PchipInterpolator
 
 from coframe.data.simulate.mesh import (
     Mesh,
@@ -77,10 +78,12 @@ def _slab(x: Float[Array, "U V"], y: Float[Array, "U V"], z: Float[Array, "U V"]
 
 def _profile(controls: Sequence[tuple[float, float]], count: int = 120) -> Float[Array, "V 2"]:
     """A smooth profile for `lathe` whose ends lie on the axis."""
-    radius_and_z = curve(np.array(controls, float), count)
-    radius_and_z[:, 0] = np.maximum(radius_and_z[:, 0], 0.0)
-    radius_and_z[[0, -1], 0] = 0.0
-    return radius_and_z
+    corners = np.array(controls, float)
+    along = np.cumsum([0, *np.linalg.norm(np.diff(corners, axis=0), axis=1)])
+    # Between two corners it stays between their values, so that thin walls do not cut each other.
+    smooth = PchipInterpolator(along, corners)
+    even: Float[Array, "V 2"] = smooth(np.union1d(along, np.linspace(0, along[-1], count)))
+    return even
 
 
 def _step(x: Float[Array, "*N"], width: float) -> Float[Array, "*N"]:
@@ -98,7 +101,7 @@ def _direction(rng: np.random.Generator) -> Float[Array, " 3"]:
 
 def _pebble(rng: np.random.Generator) -> Mesh:
     """Smooth: an ellipsoid with a few low waves."""
-    size = np.array([1.0, rng.uniform(0.65, 0.85), rng.uniform(0.4, 0.6)])
+    size = [1.0, rng.uniform(0.65, 0.85), rng.uniform(0.4, 0.6)]
     body = _star(lambda u: np.exp(0.12 * waves(u, rng, size=2.2)))
     return _fitted(body.scaled(size))
 
@@ -259,7 +262,7 @@ def _teapot(rng: np.random.Generator) -> Mesh:
     handle = np.array(
         [[-x, 0, 0.85 * z], [-x - 0.3, 0, 0.9 * z], [-x - 0.36, 0.02, 0.5 * z], [-x, 0, 0.2 * z]]
     )
-    body = displaced(body, 0.006 * waves(body.vertices, rng, size=0.2, octaves=2))
+    body = displaced(body, 0.006 * waves(body.vertices, rng, size=0.4))
     return _fitted(
         body,
         lid.shifted([0, 0, high]),
@@ -280,7 +283,7 @@ def _table_lamp(rng: np.random.Generator) -> Mesh:
     offset = np.array([0, 0.03, 0])
     return _fitted(
         foot,
-        rod([0, 0, 0.08], elbow, arm, steps=30),
+        rod([0, 0, 0.08], list(elbow), arm, steps=30),
         rod(elbow + offset, head + offset, arm, steps=30),
         rod(elbow - 2 * offset, elbow + 2 * offset, 0.05),
         rod(head - offset, head + 2 * offset, 0.045),
@@ -441,7 +444,8 @@ def _medal(rng: np.random.Generator) -> Mesh:
         )
     hair = 0.008 * np.sin(50 * np.hypot(x + 0.5, y)) * (head > 0) * _step(y - 0.1, 0.05)
     front = thick / 2 + rim + text + head + hair
-    back = thick / 2 + rim + 0.02 * waves(np.stack([x, y], -1), rng, size=0.25, octaves=3)
+    sketch = waves(np.stack([x, y], -1), rng, size=0.25, octaves=3)
+    back = thick / 2 + rim + 0.02 * _step(0.88 - r, 0.02) * sketch
     surface = np.concatenate(
         [np.stack(np.broadcast_arrays(x, y, -back), -1), np.stack([x, y, front], -1)[:, ::-1]],
         axis=1,
@@ -539,14 +543,14 @@ def _coral(rng: np.random.Generator) -> Mesh:
     ) -> None:
         bend = start + 0.5 * size * heading + 0.08 * size * rng.normal(size=3)
         end = start + size * (heading + 0.15 * rng.normal(size=3))
-        thick = np.array([0.14, 0.11, 0.1]) * size + 0.01
-        branch = limb(np.array([start, bend, end]), thick, steps=24, sides=16)
+        thick = np.array([0.16, 0.13, 0.11]) * size + 0.006
+        branch = limb(np.array([start, bend, end]), thick, steps=12, sides=12)
         parts.append(displaced(branch, 0.006 * waves(branch.vertices, rng, size=0.06)))
         for _ in range(int(rng.integers(2, 4)) if left else 0):
-            turned = heading + 0.75 * _direction(rng) + np.array([0, 0, 0.15])
+            turned = heading + 1.0 * _direction(rng) + np.array([0, 0, 0.15])
             grow(end, turned / np.linalg.norm(turned), size * rng.uniform(0.65, 0.85), left - 1)
 
-    grow(np.zeros(3), np.array([0.0, 0.0, 1.0]), 0.4, 3)
+    grow(np.zeros(3), np.array([0.0, 0.0, 1.0]), 0.3, 4)
     return _fitted(*parts)
 
 
@@ -573,8 +577,8 @@ def _cactus(rng: np.random.Generator) -> Mesh:
     ribs = int(rng.integers(9, 13))
     column = limb(np.array([[0, 0, 0], [0, 0, 0.5], [0, 0, 1.0]]), 0.13, steps=120, sides=110)
     angle = np.arctan2(column.vertices[:, 1], column.vertices[:, 0])
-    radius = np.hypot(column.vertices[:, 0], column.vertices[:, 1])
-    column = displaced(column, 0.1 * radius * np.cos(ribs * angle))
+    widened = 1 + 0.1 * np.cos(ribs * angle)[:, None] * np.array([1, 1, 0])
+    column = Mesh(column.vertices * widened, column.faces)
     parts = [displaced(column, 0.004 * waves(column.vertices, rng, size=0.12))]
     for turn in np.arange(int(rng.integers(2, 4))) * 2.3 + rng.uniform(0, 6):
         out = np.array([np.cos(turn), np.sin(turn), 0])
@@ -628,7 +632,7 @@ def _animal(rng: np.random.Generator) -> Mesh:
         steps=60,
         sides=48,
     )
-    parts = [displaced(trunk, 0.008 * waves(trunk.vertices, rng, size=0.15, octaves=2))]
+    parts = [displaced(trunk, 0.005 * waves(trunk.vertices, rng, size=0.15, octaves=2))]
     for x in (-0.78 * long, 0.78 * long):
         for y in (-0.6 * fat, 0.6 * fat):
             step = rng.uniform(-0.12, 0.12)
@@ -682,7 +686,7 @@ def _horned_head(rng: np.random.Generator) -> Mesh:
 
     head = _star(radius, rings=120).scaled([1, 0.8, 1.05])
     # Strands: waves much longer along z than across.
-    strands = waves(head.vertices * [1, 1, 0.2], rng, size=0.035)
+    strands = waves(head.vertices * np.array([1, 1, 0.2]), rng, size=0.035)
     smooth = _step(0.35 - head.vertices[:, 0], 0.06)
     parts = [displaced(head, 0.008 * strands * smooth)]
     for side in (-1, 1):
@@ -690,7 +694,7 @@ def _horned_head(rng: np.random.Generator) -> Mesh:
         out = 0.2 + 0.1 * t
         horn = np.stack([-0.1 - 0.25 * np.sin(t), side * out, 0.3 + 0.22 * (1 - np.cos(t))], 1)
         curl = limb(horn, np.linspace(0.1, 0.02, 12), steps=120, sides=24)
-        rings = np.sin(60 * np.arctan2(curl.vertices[:, 2] - 0.5, curl.vertices[:, 0] + 0.1))
+        rings = np.sin(30 * np.arctan2(curl.vertices[:, 2] - 0.5, curl.vertices[:, 0] + 0.1))
         parts.append(displaced(curl, 0.005 * rings))
         ear = limb(
             np.array([[-0.1, 0.28 * side, 0.1], [-0.15, 0.5 * side, rng.uniform(0, 0.1)]]), 0.05
@@ -704,17 +708,19 @@ def _carved_column(rng: np.random.Generator) -> Mesh:
     flutes, turns = int(rng.integers(11, 16)), rng.uniform(1.5, 2.5)
     wide = rng.uniform(0.2, 0.26)
     z = np.linspace(0, 1, 150)
-    ends = np.array([(0.0, 0.0), (0.0, 1.0)])
+    top = np.stack([wide * 0.9 * np.linspace(1, 0, 30)[1:], np.ones(29)], 1)
     side = np.stack([wide * (1.1 - 0.2 * z + 0.12 * _step(0.06 - z, 0.008)), z], 1)
-    body = lathe(np.concatenate([ends[:1], side, ends[1:]]), sides=180)
+    body = lathe(np.concatenate([[(0.0, 0.0)], side, top]), sides=150)
     x, y, height = body.vertices.T
     angle = np.arctan2(y, x)
     frieze = np.cos(angle - 2 * np.pi * turns * height)
     cut = 0.013 * np.cos(flutes * angle) * _step(-frieze, 0.1)
     figures = 0.02 * _step(frieze - 0.2, 0.1) * waves(body.vertices, rng, size=0.08)
-    on_side = (np.hypot(x, y) > 0.5 * wide) & (height > 0.03) & (height < 0.97)
+    on_side = (np.hypot(x, y) > 0.5 * wide) & (height > 0.03) & (height < 0.95)
     body = displaced(body, on_side * (cut + figures))
-    broken = 0.07 * waves(body.vertices[:, :2], rng, size=0.4, octaves=3) * (height > 0.98)
+    broken = (
+        0.06 * waves(body.vertices[:, :2], rng, size=0.4, octaves=3) * _step(height - 0.9, 0.03)
+    )
     return _fitted(Mesh(body.vertices + broken[:, None] * np.array([0, 0, 1]), body.faces))
 
 

@@ -7,6 +7,7 @@ Meshes may cut through each other: what lies inside is hidden from every sensor 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -21,6 +22,10 @@ TERMS = 24
 SAME = 1e-9
 # [size] Rings of a round end of `limb`.
 END_RINGS = 7
+
+
+# Three numbers.
+Vector: TypeAlias = Sequence[float] | Float[Array, " 3"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Mesh:
         """
         return Mesh(transform(motion, self.vertices), self.faces)
 
-    def scaled(self, factor: float | Sequence[float]) -> "Mesh":
+    def scaled(self, factor: float | Vector) -> "Mesh":
         """The mesh stretched about the origin.
 
         Parameters
@@ -64,7 +69,7 @@ class Mesh:
         """
         return Mesh(self.vertices * np.asarray(factor, float), self.faces)
 
-    def shifted(self, by: Sequence[float]) -> "Mesh":
+    def shifted(self, by: Vector) -> "Mesh":
         """The mesh moved without a turn.
 
         Parameters
@@ -125,7 +130,7 @@ def grid(points: Float[Array, "U V 3"], *, close_u: bool = False, close_v: bool 
     return Mesh(points.reshape(-1, 3).astype(float), faces)
 
 
-def box(low: Sequence[float], high: Sequence[float], *, inside_out: bool = False) -> Mesh:
+def box(low: Vector, high: Vector, *, inside_out: bool = False) -> Mesh:
     """A box along the axes, seen from outside, or a room seen from inside.
 
     Parameters
@@ -278,9 +283,7 @@ def prism(outline: Float[Array, "U 2"], low: float, high: float) -> Mesh:
     return welded(grid(np.concatenate([xy, z[..., None]], axis=-1), close_u=True))
 
 
-def rod(
-    start: Sequence[float], end: Sequence[float], radius: float, *, sides: int = 32, steps: int = 1
-) -> Mesh:
+def rod(start: Vector, end: Vector, radius: float, *, sides: int = 32, steps: int = 1) -> Mesh:
     """A round bar with flat ends.
 
     Parameters
