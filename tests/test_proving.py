@@ -3,8 +3,12 @@
 page is that of the records, and the scores do not fall.
 """
 
+import json
+import os
+import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +21,8 @@ from coframe.data.simulate import Scans
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from proving import conditions, plan, run
+from proving import conditions, page, plan, run, sensitivity
+from proving.score import Score, worse
 
 # Conditions
 
@@ -254,3 +259,257 @@ def test_the_slice_has_every_family():
     names = [entry.scene.family for entry in plan.slice()]
     assert set(names) == set(plan.OF_FAMILY)
     assert all(entry.scene.half == "tune" for entry in plan.slice())
+
+
+# Runs
+
+STUB = """
+import json, sys
+import numpy as np
+
+problem, answer, seconds, calls = sys.argv[1:]
+with open(calls, "a") as file:
+    file.write(problem + "\\n")
+with np.load(problem) as stored:
+    about = json.loads(str(stored["json"]))
+    truth = stored["truth"]
+M = len(truth)
+rest = {
+    "verdicts": ["aligned"] * M,
+    "groups": [list(range(M))],
+    "warnings": [],
+    "seconds": 1.0,
+    "cpu": 1.0,
+    "memory": 1,
+    "error": None,
+}
+with open(answer, "wb") as file:
+    np.savez(file, json=np.array(json.dumps({"rest": rest, "lists": {}})), poses=truth)
+"""
+
+
+@pytest.fixture
+def stub(tmp_path):
+    """A method that knows the truth and counts how often it is asked."""
+    script, calls = tmp_path / "stub.py", tmp_path / "calls"
+    script.write_text(STUB)
+    calls.write_text("")
+
+    def asked():
+        return len(calls.read_text().splitlines())
+
+    version = {"commit": "none", "dirty": False, "digest": "stub"}
+    return run.Method("stub", sys.executable, (str(script), str(calls)), version), asked
+
+
+@pytest.fixture
+def few():
+    """Small problems that are made at once."""
+    return plan.chosen(family="particles", half="tune")[:3]
+
+
+def test_what_is_done_is_not_run_again(stub, few, tmp_path):
+    method, asked = stub
+    first = run.run(few[:2], method, build=tmp_path / "build")
+    assert asked() == 2
+    assert [row["name"] for row in first] == [entry.name for entry in few[:2]]
+    assert all(row["placed"] == row["clouds"] and row["silent"] == 0 for row in first)
+    results = tmp_path / "build" / "stub.jsonl"
+    with open(results, "a") as file:
+        file.write('{"key": "killed in the mid')
+    said = []
+    rows = run.run(few, method, build=tmp_path / "build", say=said.append)
+    assert asked() == 3
+    assert rows[:2] == first
+    assert said[0].startswith("1/1 ")
+    other = replace(method, version={**method.version, "digest": "changed"})
+    run.run(few[:1], other, build=tmp_path / "build")
+    assert asked() == 4
+
+
+def test_a_slice_ends_and_goes_on(stub, few, tmp_path):
+    method, asked = stub
+    assert run.run(few, method, build=tmp_path, seconds=0.0) == []
+    assert asked() == 0
+    assert len(run.run(few, method, build=tmp_path)) == 3
+
+
+def test_a_problem_that_takes_too_long_is_ended(few, tmp_path):
+    few[0].problem().save(tmp_path / "problem.npz")
+    method = run.method("now")
+    answer = run.solve(method, tmp_path / "problem.npz", seconds=1)  # imports alone take longer
+    assert answer.poses is None
+    assert answer.error == "timed out after 1 s of a processor"
+
+
+def test_an_error_is_an_answer(tmp_path, few):
+    problem = few[0].problem()
+    clouds = [np.full_like(cloud, np.nan) for cloud in problem.clouds]
+    replace(problem, clouds=clouds).save(tmp_path / "problem.npz")
+    answer = run.solve(run.method("now"), tmp_path / "problem.npz")
+    assert answer.poses is None
+    assert answer.error.startswith("InputError: ")
+
+
+def test_records_are_read_as_they_were_written(stub, few, tmp_path):
+    method, _ = stub
+    rows = run.run(few, method, build=tmp_path)
+    record = run.record(method, rows, "python -m proving")
+    run.save(record, tmp_path)
+    assert run.load("stub", tmp_path) == record
+    assert {"version", "machine", "date", "seeds"} <= set(record)
+    assert [row["half"] for row in record["rows"]] == ["tune"] * 3
+
+
+@pytest.fixture(scope="module")
+def record():
+    path = run.RESULTS / "now.json"
+    if not path.exists():
+        pytest.skip("there is no record yet: make ground")
+    return json.loads(path.read_text())
+
+
+def test_the_scores_have_not_fallen(record, tmp_path):
+    """A slice of the ground, about two minutes on two cores."""
+    before = {row["name"]: Score.of(row) for row in record["rows"]}
+    entries = [entry for entry in plan.slice() if entry.name in before]
+    assert len(entries) > 0.8 * len(plan.slice()), "the plan has changed: make ground"
+    now = [Score.of(row) for row in run.run(entries, run.method("now"), build=tmp_path)]
+    silent = {s.name: s.silent for s in now if s.silent > before[s.name].silent}
+    assert not silent, "clouds are wrong and called aligned that were not"
+    assert worse(now, list(before.values())) == []
+
+
+# Pages
+
+
+def test_the_page_is_that_of_the_records():
+    if not page.PAGE.exists():
+        pytest.skip("there is no page yet: python -m proving page")
+    assert page.PAGE.read_text() == page.text(), "run `python -m proving page`"
+
+
+def test_a_page_of_few_records(stub, few, tmp_path):
+    method, _ = stub
+    rows = run.run(few, method, build=tmp_path / "build")
+    for label in ("0.1", "now", "open3d"):
+        run.save(run.record(replace(method, label=label), rows, "x"), tmp_path)
+    found = page.text(tmp_path)
+    assert "| particles | 3 | 100%" in found
+    assert found.index("| release 0.1 |") < found.index("| present |")
+    assert "| particles, coframe |" in found
+    assert "| particles, open3d |" in found
+    for name in conditions.CONDITIONS:
+        assert f"| {name} |" in found
+
+
+def test_help_fits_a_terminal():
+    done = subprocess.run(
+        [sys.executable, "-m", "proving", "--help"],
+        cwd=run.ROOT,
+        env={**os.environ, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "sensitivity" in done.stdout
+
+
+# Sensitivity
+
+
+def test_every_number_is_varied_both_ways():
+    for stage in sensitivity.STAGES:
+        numbers = dict(sensitivity.stage_numbers(stage))
+        varied = Counter(change.path for change in sensitivity.changes(stage))
+        assert numbers
+        for path, value in numbers.items():
+            if isinstance(value, bool):
+                assert varied[path] == 1
+            elif value and value != (None,):
+                assert varied[path] == 2, path
+    em = {path for path, _ in sensitivity.stage_numbers("em")}
+    align = {path for path, _ in sensitivity.stage_numbers("align")}
+    assert not em & align
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "factor", "new"),
+    [
+        ("points", 10, 1.5, 15),
+        ("points", 1, 1.5, 2),
+        ("points", 1, 1 / 1.5, 0),
+        ("trial.steps", 2, 1 / 1.5, 1),
+        ("radius", 3.0, 1.5, 4.5),
+        ("min_normal_cosine", 0.7, 1.5, 0.99),
+        ("weak_overlap", 0.3, 1.5, pytest.approx(0.45)),
+        ("reaches", (None, 0.02), 1.5, (None, pytest.approx(0.03))),
+    ],
+)
+def test_changes_of_numbers(path, value, factor, new):
+    assert sensitivity.scaled(path, value, factor) == new
+
+
+def test_a_recipe_with_one_number_changed():
+    for stage in sensitivity.STAGES:
+        recipe = sensitivity.recipe_of(stage)
+        before = dict(sensitivity.numbers(recipe))
+        for change in sensitivity.changes(stage)[::7]:
+            after = dict(sensitivity.numbers(sensitivity.changed(recipe, change.path, change.new)))
+            assert [path for path in before if before[path] != after[path]] == [change.path]
+            assert after[change.path] == change.new
+
+
+def test_a_recording_recipe_knows_what_was_read():
+    seen = set()
+    recipe = sensitivity.recording(sensitivity.recipe_of("align"), seen)
+    assert isinstance(recipe, type(sensitivity.recipe_of("align")))
+    seen.clear()
+    assert recipe.verdict.weak_overlap == sensitivity.recipe_of("align").verdict.weak_overlap
+    assert {each for each in seen if "." in each} == {"verdict.weak_overlap"}
+
+
+def test_the_recipe_of_the_start_is_exchanged_and_put_back():
+    from coframe.start import search, verify
+    from coframe.start.recipe import START
+
+    new = replace(START, min_evidence=2 * START.min_evidence)
+    sensitivity.use_as_default(START, new)
+    try:
+        assert search.find_start.__kwdefaults__["recipe"] is new
+        assert new in verify.verify.__defaults__
+    finally:
+        sensitivity.use_as_default(START, START)
+    assert search.find_start.__kwdefaults__["recipe"] is START
+
+
+def test_effects_tell_nothing_from_something():
+    change = sensitivity.changes("em")[0]
+
+    def result(shift=0.0, silent=0, ratio=1.0):
+        poses = geometry.identity(2, 3)
+        poses[1, 0, 3] = shift
+        row = {
+            "placed": 2,
+            "silent": silent,
+            "ratio": ratio,
+            "ate": None,
+            "cpu": 1.0,
+            "groups": [[0, 1]],
+            "poses": poses.tolist(),
+            "deviations": [[0.01] * 6] * 2,
+            "centres": [[0.0] * 3] * 2,
+        }
+        return {"rows": [row] * 4, "read": [change.path]}
+
+    def finding(**values):
+        return sensitivity.effect(change, result(), result(**values)).finding
+
+    assert finding() == "nothing"
+    assert finding(shift=0.005) == "nothing"
+    assert finding(shift=0.5) == "within chance"
+    assert finding(ratio=1.2) == "less accurate"
+    assert finding(silent=1) == "worse"
+    unread = {**result(), "read": []}
+    assert sensitivity.effect(change, unread, result()).finding == "not reached"
