@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import DATA
+from scenes import unchecked
 from scipy.spatial import cKDTree
 
 from coframe import geometry
@@ -114,7 +115,7 @@ def test_strips_keep_their_coordinates(data):
         low, high = exact.clouds[a + 1][:, 1].min(), exact.clouds[a][:, 1].max()
         assert low < high
         both = np.concatenate([exact.clouds[a], exact.clouds[a + 1]])
-        assert len(np.unique(both, axis=0)) > 0.99 * len(both)
+        assert len(np.unique(both, axis=0)) == len(both)
 
 
 def test_halves(data):
@@ -157,13 +158,14 @@ def test_sets_that_are_not_there_are_named(tmp_path, monkeypatch, capsys):
     ("name", "folder"),
     {"kitchen from 160": "seven_scenes_kitchen", "street": "kitti_street"}.items(),
 )
-def test_real_frames_fit_their_path(name, folder, data):
+def test_real_frames_fit_their_path(name, folder, data, monkeypatch):
     data(folder)
+    monkeypatch.setattr(sequences, "IMAGES", 12)
     scene = next(each for each in sequences.scenes() if each.name == name)
     scans = scanned(scene)
     assert scene.kind == "track"
     assert all(len(cloud) <= sequences.POINTS for cloud in scans.clouds)
-    step = len(scans.clouds) // 4
+    step = len(scans.clouds) // 3
     fits(scans.clouds[::step], scans.poses[::step])
 
 
@@ -172,16 +174,19 @@ def test_simulated_frames_fit_their_path(family, monkeypatch):
     monkeypatch.setattr(sequences, "ROOM_FRAMES", 4)
     monkeypatch.setattr(sequences, "STREET_FRAMES", 4)
     scene = next(each for each in sequences.scenes() if each.family == family)
-    scans = scanned(scene)
+    with unchecked():
+        scans = scanned(scene)
     assert scans.exact
     fits(scans.clouds, scans.poses)
 
 
 def fits(clouds, poses):
-    """Frames lie on each other at the true poses, and do not when each is turned by 10 degrees."""
-    rng = np.random.default_rng(0)
-    turns = [geometry.pose(geometry.random_rotation(rng, 3, 10.0), np.zeros(3)) for _ in poses]
-    assert gap(clouds, poses) < 0.65 * gap(clouds, poses @ np.array(turns))
+    """Frames lie on each other at the true poses, and less so when each is turned by 10 degrees
+    about another axis.
+    """
+    turns = geometry.exp_rotation(np.radians(10.0) * np.eye(3)[np.arange(len(poses)) % 3])
+    turned = poses @ geometry.pose(turns, np.zeros((len(poses), 3)))
+    assert gap(clouds, poses) < 0.65 * gap(clouds, turned)
 
 
 def two_views():
