@@ -32,8 +32,8 @@ MANY_POINTS = 1_000_000
 # [size] Views of a body, once around.
 VIEWS = 6
 # [size] Scans of a floor, and particles of a structure.
-FLOOR_SCANS = 12
-PARTICLES = 20
+FLOOR_SCANS = 8
+PARTICLES = 12
 # Meshes of others, where they are under COFRAME_DATA, and the conditions that each is run under.
 MESHES = {
     "armadillo": "models/armadillo.off",

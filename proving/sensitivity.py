@@ -10,6 +10,7 @@ problems of the *tune* half that are chosen for its stage. Results are lines of 
 import argparse
 import hashlib
 import importlib
+import inspect
 import json
 import math
 import multiprocessing
@@ -33,7 +34,7 @@ from coframe import geometry
 from coframe.align.recipe import ALIGN
 from coframe.sequence.recipe import SEQUENCE
 from coframe.start.recipe import START
-from proving import plan, run, tables
+from proving import families, plan, run, tables
 from proving.problem import Answer, Problem
 
 STAGES = ("em", "start", "align", "sequence")
@@ -42,12 +43,17 @@ FACTOR = 1.5
 EM = ("model", "loop", "localise")
 # [size] Frames of a sequence, so that all problems of a stage take about 15 s.
 FRAMES = 40
-# Conditions of the problems of a stage, with how many families each is run on.
+# Condition and family of the problems of a stage: the first scene of the tune half that has both.
 PROBLEMS = {
-    "em": (("near", 2), ("noise", 1), ("clutter", 1), ("nothing", 1)),
-    "align": (("near", 1), ("far", 1), ("noise", 1), ("wrong_start", 1), ("nothing", 1)),
-    "start": (("nothing", 6), ("foreign", 1), ("overlap_30", 1)),
-    "sequence": (("in_own_frame", 2),),
+    "em": (("near", "object"), ("noise", "object"), ("clutter", "object"), ("near", "corridor")),
+    "align": (("far", "object"), ("noise", "object"), ("near", "room"), ("wrong_start", "street")),
+    "start": (
+        ("nothing", "object"),
+        ("overlap_30", "object"),
+        ("nothing", "corridor"),
+        ("nothing", "floor"),
+    ),
+    "sequence": (("in_own_frame", "room path"),),
 }
 # Names whose numbers stay within a range whatever the factor: shares and cosines.
 SHARES = ("share", "cosine", "overlap", "inliers", "chance", "balance", "probability", "_below")
@@ -170,21 +176,13 @@ def recording(recipe: Any, seen: set[str], path: str = "") -> Any:
 
 
 def chosen(stage: str) -> list[plan.Entry]:
-    """Problems of the tune half for a stage: each condition on so many families, smallest first."""
-    found: list[plan.Entry] = []
-    for condition, count in PROBLEMS[stage]:
-        entries = plan.chosen(half="tune", condition=condition)
-        kind = "track" if stage == "sequence" else "register"
-        entries = [each for each in entries if each.scene.kind == kind]
-        if stage != "sequence":
-            entries = [each for each in entries if each.scene.family in plan.OF_FAMILY]
-        families = dict.fromkeys(each.scene.family for each in entries)
-        used = {each.scene.family for each in found}
-        order = sorted(families, key=lambda family: family in used)
-        for family in order[:count]:
-            found.append(next(each for each in entries if each.scene.family == family))
-        if stage == "sequence" and len(order) < count:
-            found += [each for each in entries if each not in found][: count - len(order)]
+    """Problems of the tune half for a stage, of scenes that need no data of others."""
+    simulated = {scene.name for scene in families.simulated() if not scene.conditions}
+    found = []
+    for condition, family in PROBLEMS[stage]:
+        entries = plan.chosen(family=family, half="tune", condition=condition)
+        paths = [each for each in entries if each.scene.kind == "track"]
+        found.append((paths or [each for each in entries if each.scene.name in simulated])[0])
     return found
 
 
@@ -259,7 +257,7 @@ def defaults_of(recipe: Any) -> list[tuple[Callable[..., Any], int | str]]:
     for module in modules:
         for value in vars(module).values():
             holders = vars(value).values() if isinstance(value, type) else [value]
-            functions += [getattr(each, "__func__", each) for each in holders]
+            functions += [inspect.unwrap(getattr(each, "__func__", each)) for each in holders]
     for function in functions:
         for i, default in enumerate(getattr(function, "__defaults__", None) or ()):
             if default is recipe:
