@@ -25,7 +25,7 @@ END_RINGS = 7
 
 
 # Three numbers.
-Vector: TypeAlias = Sequence[float] | Float[Array, " 3"]
+Vector: TypeAlias = Sequence[float | int] | Float[Array, " 3"]
 
 
 @dataclass(frozen=True)
