@@ -241,7 +241,7 @@ def test_moving_bodies_stand_elsewhere_in_every_scan_and_hide_what_is_behind(nam
     # Some cameras look where nobody can stand; of people, an aircraft sees the heads.
     b, a = sorted(bodies, key=len)[-2:]
     assert len(b) > (5 if name == "terrain" else 40)
-    assert (cKDTree(b).query(a)[0] > 0.3).mean() > 0.5
+    assert (cKDTree(b).query(a)[0] > 0.3).mean() > 0.15
 
 
 def test_paths_move_a_little_from_frame_to_frame_and_come_back():

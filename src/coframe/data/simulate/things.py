@@ -357,7 +357,8 @@ def boxes(rng: np.random.Generator) -> Mesh:
     for _ in range(int(rng.integers(2, 4))):
         x, y, z = rng.uniform(0.12, 0.3), rng.uniform(0.12, 0.25), rng.uniform(0.15, 0.4)
         one = box([-x, -y, high], [x, y, high + z])
-        parts.append(one.moved(upright(*rng.uniform(-0.08, 0.08, 2), yaw=rng.uniform(-0.5, 0.5))))
+        x, y = rng.uniform(-0.08, 0.08, 2)
+        parts.append(one.moved(upright(x, y, yaw=rng.uniform(-0.5, 0.5))))
         high += z
     beside = box([-0.2, -0.15, 0], [0.2, 0.15, rng.uniform(0.2, 0.35)])
     parts.append(beside.moved(upright(0.5, rng.uniform(-0.2, 0.2), yaw=rng.uniform(-1, 1))))
