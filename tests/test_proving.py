@@ -18,6 +18,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 from coframe import geometry
+from coframe.align.recipe import ALIGN
 from coframe.data import simulate
 from coframe.data.simulate import Scans
 
@@ -471,10 +472,11 @@ def test_a_recipe_with_one_number_changed():
 
 def test_a_recording_recipe_knows_what_was_read():
     seen = set()
-    recipe = sensitivity.recording(sensitivity.recipe_of("align"), seen)
-    assert isinstance(recipe, type(sensitivity.recipe_of("align")))
+    recipe = sensitivity.recording(ALIGN, seen)
+    assert isinstance(recipe, type(ALIGN))
     seen.clear()
-    assert recipe.verdict.weak_overlap == sensitivity.recipe_of("align").verdict.weak_overlap
+    assert recipe.verdict.weak_overlap == ALIGN.verdict.weak_overlap
+    assert (repr(recipe), hash(recipe)) == (repr(ALIGN), hash(ALIGN))
     assert {each for each in seen if "." in each} == {"verdict.weak_overlap"}
 
 
