@@ -23,7 +23,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -213,6 +213,14 @@ def done_so_far(path: Path) -> dict[str, Row]:
     return rows
 
 
+def appending(path: Path) -> TextIO:
+    """The file, at its end; a line that a killed run left unfinished is ended first."""
+    file = open(path, "a", encoding="utf-8")
+    if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        file.write("\n")
+    return file
+
+
 def run(
     entries: Sequence[plan.Entry],
     method: Method,
@@ -253,7 +261,7 @@ def run(
     running: dict[Future[Row | None], plan.Entry] = {}
     finished = 0
     try:
-        with open(results, "a", encoding="utf-8") as file:
+        with appending(results) as file:
             while True:
                 while len(running) < JOBS and time.monotonic() - began < seconds:
                     entry = next(waiting, None)

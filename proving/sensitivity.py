@@ -349,7 +349,7 @@ def run_all(
     pool = ProcessPoolExecutor(run.JOBS, mp_context=multiprocessing.get_context("spawn"))
     finished = 0
     try:
-        with open(path, "a", encoding="utf-8") as file:
+        with run.appending(path) as file:
             while True:
                 while len(running) < run.JOBS and time.monotonic() - began < seconds:
                     task = next(waiting, None)
