@@ -23,7 +23,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +134,7 @@ def make(folder: Path, entry: plan.Entry) -> tuple[Problem, Row]:
     if about.exists():
         return Problem.load(path), json.loads(about.read_text())
     problem = entry.problem()
-    known = {"digest": digest(problem), "overlap": None, "limit": None}
+    known: Row = {"digest": digest(problem), "overlap": None, "limit": None}
     if problem.kind == "register":
         known["overlap"] = conditions.overlap(problem.clouds, problem.truth, problem.foreign)
         if sum(map(len, problem.clouds)) <= LIMIT_POINTS:
@@ -213,12 +213,11 @@ def done_so_far(path: Path) -> dict[str, Row]:
     return rows
 
 
-def appending(path: Path) -> TextIO:
-    """The file, at its end; a line that a killed run left unfinished is ended first."""
-    file = open(path, "a", encoding="utf-8")
-    if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        file.write("\n")
-    return file
+def end_last_line(path: Path) -> None:
+    """End the line that a killed run left unfinished, so that the next one is not lost, too."""
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n")
 
 
 def run(
@@ -254,6 +253,7 @@ def run(
         todo.append(entry)
     if not todo:
         return [rows[entry.name] for entry in entries]
+    end_last_line(results)
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(JOBS, mp_context=context)
@@ -261,7 +261,7 @@ def run(
     running: dict[Future[Row | None], plan.Entry] = {}
     finished = 0
     try:
-        with appending(results) as file:
+        with open(results, "a", encoding="utf-8") as file:
             while True:
                 while len(running) < JOBS and time.monotonic() - began < seconds:
                     entry = next(waiting, None)

@@ -343,13 +343,14 @@ def run_all(
             found[name] = done[key(stage, change)]
         else:
             todo.append((stage, change, name))
+    run.end_last_line(path)
     began = time.monotonic()
     waiting = iter(todo)
     running: dict[Future[Result], tuple[str, Change | None, str]] = {}
     pool = ProcessPoolExecutor(run.JOBS, mp_context=multiprocessing.get_context("spawn"))
     finished = 0
     try:
-        with run.appending(path) as file:
+        with open(path, "a", encoding="utf-8") as file:
             while True:
                 while len(running) < run.JOBS and time.monotonic() - began < seconds:
                     task = next(waiting, None)
