@@ -23,7 +23,7 @@ def solve(about, stored):
     """Poses, verdicts, groups, warnings and covariance, as `Answer` has them."""
     clouds = [stored[f"clouds.{j}"] for j in range(about["lists"]["clouds"])]
     if about["rest"]["kind"] == "track":
-        path = coframe.track(clouds, options=coframe.TrackOptions(threads=1))
+        path = coframe.track(frames(clouds), options=coframe.TrackOptions(threads=1))
         lost = [bool(each) for each in path.lost]
         found = [j for j, each in enumerate(lost) if not each]
         return {
@@ -43,6 +43,15 @@ def solve(about, stored):
         "warnings": list(result.warnings),
         "covariance": result.pose_covariance,
     }
+
+
+def frames(clouds):
+    """Release 0.1 does not take arrays, but has a function that makes frames of them."""
+    try:
+        from coframe.sequence.frames import from_arrays
+    except ImportError:
+        return clouds
+    return from_arrays(clouds)
 
 
 def main(problem, answer, limit="0"):
