@@ -227,7 +227,7 @@ def mean_length(covariance: Float[Array, "d d"]) -> float:
 def _per_point(
     sigma: float | Sequence[float | Float[Array, " _"]], counts: Sequence[int]
 ) -> Float[Array, " N"]:
-    of_clouds = [sigma] * len(counts) if isinstance(sigma, float | int) else list(sigma)
+    of_clouds = list(sigma) if isinstance(sigma, Sequence) else [sigma] * len(counts)
     if len(of_clouds) != len(counts):
         raise InputError(
             f"sigma: expected one number, or one for each of {len(counts)} clouds, found"
