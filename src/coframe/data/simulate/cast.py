@@ -29,8 +29,8 @@ class Caster:
         Of a leaf, its first triangle and their number; of another node, its first child (the second
         follows) and 0.
     triangles : array (F, 10)
-        In the order of the leaves: a corner, the two edges from there, and twice the area of the
-        triangle that a ray sees when it runs along it.
+        In the order of the leaves: a corner, the two edges from there, and twice the area as a ray
+        sees it below which the ray runs along the triangle and misses it.
     faces : int array (F,)
         Number of each triangle in the mesh.
     depth : int

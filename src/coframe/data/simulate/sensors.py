@@ -4,7 +4,8 @@
 A sensor stands at a pose, which carries its own frame into that of the scene, and sends rays. Where
 a ray hits a face, it measures a point; all noise is along the ray, so that its size along the
 normal is that along the ray times the cosine of the angle of incidence. The pattern of the rays is
-shifted at random, so that no two scans sample a surface at the same points.
+shifted at random, so that no two scans sample a surface at the same points. Points on no surface
+(flying pixels) are marked as outliers; their normals are zeros, their sigma is along the ray.
 
 Frames of cameras: x to the right, y down, z forward. Frames of lidars: x forward, z up.
 """
@@ -23,10 +24,11 @@ from coframe.types import Array, Pose, Poses
 # [guard] Share of its distance by which a point lies before itself when the light that falls on it
 # is followed: the face that it lies on does not shade it.
 SHADE = 1e-6
-# [guard] Share of the distance by which two neighbouring rays must differ in length, and by which
-# each end must be off the plane of the other, to be on two surfaces and not on one that is seen at
-# a grazing angle.
+# [guard] Share of the distance by which two neighbouring rays must differ in length to be on two
+# surfaces.
 JUMP = 0.05
+# [guard] Share of the distance by which the end of each must be off the plane of the other: both
+# may be on one surface that is seen at a grazing angle.
 OFF_PLANE = 0.01
 
 
