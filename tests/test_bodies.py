@@ -139,9 +139,11 @@ def test_the_measure_of_symmetry_finds_a_ball_symmetric() -> None:
 
 
 def test_waves_have_the_stated_variance_and_length() -> None:
+    points = np.random.default_rng(1).uniform(0, 100, (20_000, 3))
+    values = mesh.waves(points, np.random.default_rng(0), size=2.0)
+    np.testing.assert_allclose(values.var(), 1.0, rtol=0.05)
     line = np.linspace(0, 200, 20_001)[:, None] * np.array([0.6, 0.8, 0.0])
     values = mesh.waves(line, np.random.default_rng(0), size=2.0)
-    np.testing.assert_allclose(values.var(), 1.0, rtol=0.1)
     crossings = np.count_nonzero(values[1:] * values[:-1] < 0)
     # A wave of length 2 across the line crosses zero once a unit; those at a slant less often.
     assert 0.3 < crossings / 200 < 1.3
@@ -232,8 +234,9 @@ def test_a_fan_of_half_a_turn_looks_ahead_and_the_reach_ends_it() -> None:
 def test_rooms_that_repeat_are_equal() -> None:
     segments = floors.plan(np.random.default_rng(5), kind="repeated").segments
     middle = segments.mean((1,))
-    # The second to fourth rooms and the third to fifth ones: the same, a room's width apart.
-    inner = segments[(middle[:, 0] > 9.8) & (middle[:, 0] < 12.6) & (np.abs(middle[:, 1]) > 1.3)]
+    # What stands in the fourth rooms stands in the seventh ones: rooms are 3.2 m wide.
+    inner = segments[(middle[:, 0] > 9.8) & (middle[:, 0] < 12.6)]
+    inner = inner[np.abs(np.abs(inner[..., 1].mean(1)) - 3.2) < 1.9]
     shifted = inner + np.array([9.6, 0.0])
     gaps = [np.abs(segments - piece).max((1, 2)).min() for piece in shifted]
     assert len(inner) > 8
@@ -273,7 +276,7 @@ def test_a_structure_has_the_stated_symmetry_and_no_other(kind: str) -> None:
     structure = sites(kind)
     D = structure.shape[1]
     if D == 2:
-        turns = [exp_rotation(np.array([angle])) for angle in np.radians(np.arange(1, 360))]
+        turns = [exp_rotation(np.array([angle])) for angle in np.radians(np.arange(5, 360, 5))]
     else:
         axes = np.concatenate([np.eye(3), structure[np.linalg.norm(structure, axis=1) > 0]])
         axes /= np.linalg.norm(axes, axis=1, keepdims=True)

@@ -157,9 +157,11 @@ def _dimpled_egg(rng: np.random.Generator) -> Mesh:
 
     def radius(u: Float[Array, "V 3"]) -> Float[Array, " V"]:
         dent = np.exp(-((u - point) ** 2).sum(1) / (2 * width**2))
-        return 1 + 0.12 * u[:, 2] - depth * dent
+        return 1 - depth * dent
 
-    return _fitted(_star(radius).scaled([0.75, 0.75, rng.uniform(0.95, 1.1)]))
+    egg = _star(radius).scaled([0.75, 0.75, rng.uniform(0.95, 1.1)])
+    pointed = 1 - 0.2 * egg.vertices[:, 2:] * np.array([1, 1, 0])
+    return _fitted(Mesh(egg.vertices * pointed, egg.faces))
 
 
 def _chipped_bowl(rng: np.random.Generator) -> Mesh:
@@ -750,7 +752,7 @@ def _brain(rng: np.random.Generator) -> Mesh:
 
 def _gear(rng: np.random.Generator) -> Mesh:
     """Machined: a wheel with teeth, a hub with a keyway on one side, unequal pockets."""
-    teeth, rings = int(rng.integers(11, 18)), 60
+    teeth, rings = int(rng.integers(11, 18)), 58
     r = np.linspace(0, 1, rings)
     angle = np.linspace(0, 2 * np.pi, 20 * teeth, endpoint=False)[:, None]
     outer = 1 + 0.09 * np.tanh(3 * np.sin(teeth * angle))
@@ -760,7 +762,7 @@ def _gear(rng: np.random.Generator) -> Mesh:
     keyway = _step(0.2 - flat, 0.01) * _step(0.04 - np.abs(y), 0.008) * (x > 0)
     front = front - 0.15 * keyway * _step(flat - 0.14, 0.01)
     for at, wide in zip(
-        rng.uniform(0, 0.7) + np.array([0, 1.5, 2.9, 4.6]), rng.uniform(0.1, 0.17, 4), strict=True
+        rng.uniform(0, 0.7) + np.array([0, 1.4, 2.6, 4.4]), rng.uniform(0.1, 0.22, 4), strict=True
     ):
         pocket = np.hypot(x - 0.6 * np.cos(at), y - 0.6 * np.sin(at))
         front = front - 0.1 * _step(wide - pocket, 0.008)

@@ -224,7 +224,7 @@ def _first_hits(
     return distance[np.arange(len(distance)), row], row
 
 
-def _cross(a: Float[Array, "*N 2"], b: Float[Array, "*N 2"]) -> Float[Array, "*N"]:
+def _cross(a: Float[Array, "*A 2"], b: Float[Array, "*B 2"]) -> Float[Array, "*C"]:
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
@@ -317,11 +317,16 @@ def _corridor(
             visits.append((door, np.array([[door, edge + side * 0.6], middle])))
     walls += _wall([0, -corridor / 2], [0, corridor / 2])
     walls += _wall([length, -corridor / 2], [length, corridor / 2])
-    way = [np.array([0.8, 0.0])]
-    for door, inside in sorted(visits, key=lambda visit: visit[0])[::every]:
-        way += [np.array([door, 0.0]), *inside, inside[0], np.array([door, 0.0])]
-    way.append(np.array([length - 0.8, 0.0]))
-    return _assembled(walls, pieces, np.array(way))
+    visits.sort(key=lambda visit: visit[0])
+
+    def way(rooms: Sequence[tuple[float, Float[Array, "2 2"]]]) -> Float[Array, "P 2"]:
+        corners = [np.array([0.8, 0.0])]
+        for door, inside in rooms:
+            corners += [np.array([door, 0.0]), *inside, inside[0], np.array([door, 0.0])]
+        return np.array([*corners, np.array([length - 0.8, 0.0])])
+
+    # Furniture leaves the way into every room free, so that equal rooms stay equal.
+    return Plan(_furnished(walls, pieces, way(visits)), way(visits[::every]))
 
 
 def _hall(rng: np.random.Generator) -> Plan:
@@ -354,15 +359,15 @@ def _hall(rng: np.random.Generator) -> Plan:
             [0.4 * wide, high],
         ]
     )
-    return _assembled(walls, pieces, way)
+    return Plan(_furnished(walls, pieces, way), way)
 
 
-def _assembled(
+def _furnished(
     walls: Sequence[Float[Array, "4 2 2"]],
     pieces: Sequence[Float[Array, "4 2 2"]],
     path: Float[Array, "P 2"],
-) -> Plan:
-    """A plan of the walls and those pieces of furniture that leave the way free."""
+) -> Float[Array, "S 2 2"]:
+    """The segments of walls and of those pieces of furniture that leave a way free."""
     steps = [np.linspace(a, b, 40) for a, b in pairwise(path)]
     way = np.concatenate(steps)
     kept = []
@@ -373,4 +378,4 @@ def _assembled(
         outside = np.maximum(np.maximum(-inner, inner - lengths), 0)
         if np.linalg.norm(outside, axis=1).min() > CLEARANCE:
             kept.append(piece)
-    return Plan(np.concatenate([*walls, *kept]), path)
+    return np.concatenate([*walls, *kept])
