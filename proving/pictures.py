@@ -17,7 +17,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from coframe.data.simulate import places
+from coframe.data.simulate import places, sensors
+from coframe.data.simulate.bodies import BODIES
+from coframe.data.simulate.cast import Caster
 from coframe.data.simulate.records import Scans
 from coframe.geometry import rotation, transform
 from coframe.types import Array, Points
@@ -45,6 +47,8 @@ class View:
         Distance from the sensor up to which points are drawn.
     sensor_height : float, optional
         Height above the middle at which sensors are drawn instead, such as those of an aircraft.
+    nearer : float
+        Share of their true distance from the middle at which sensors are drawn.
     """
 
     azimuth: float
@@ -52,6 +56,7 @@ class View:
     dot: float = 1.0
     far: float = np.inf
     sensor_height: float | None = None
+    nearer: float = 1.0
 
 
 def draw(scans: Scans, view: View, path: Path) -> None:
@@ -110,7 +115,7 @@ def _coloured(
     at, centre = np.array(sensors), np.concatenate(points).mean(0)
     if view.sensor_height is not None:
         at[:, 2] = centre[2] + view.sensor_height
-    return np.concatenate(points) - centre, np.concatenate(colours), at - centre
+    return np.concatenate(points) - centre, np.concatenate(colours), view.nearer * (at - centre)
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -131,13 +136,22 @@ def _place(make: Callable[..., places.Place], points: int, **options: bool) -> S
     return places.scanned(make(rng, **options), rng, points=points)
 
 
+def _object(name: str, points: int) -> Scans:
+    rng = np.random.default_rng(3)
+    caster = Caster.of(BODIES[name](rng))
+    poses = sensors.around(6, distance=2.5, elevation=25.0, rng=rng)
+    scans = [sensors.turntable(caster, pose, rng, width=300, height=300) for pose in poses]
+    return sensors.gathered(name, scans, rng, points=points, unit="")
+
+
 SCENES: dict[str, tuple[Callable[[], Scans], View]] = {
+    "object": (lambda: _object("teapot", 12_000), View(-60, 30, 2.2, nearer=0.3)),
     "room": (lambda: _place(places.room, 16_000), View(120, 42, 1.9)),
-    "corridor": (lambda: _place(places.corridor, 60_000, unique=True), View(-75, 32, 1.8)),
+    "corridor": (lambda: _place(places.corridor, 60_000, unique=True), View(-60, 34, 1.8)),
     "stairs": (lambda: _place(places.stairs, 60_000, unique=True), View(-30, 25, 1.6)),
     "facade": (lambda: _place(places.facade, 60_000, unique=True), View(-72, 20, 1.9)),
     "hall": (lambda: _place(places.hall, 90_000, unique=True), View(-60, 38, 1.8)),
-    "street": (lambda: _place(places.street, 30_000), View(-65, 42, 1.7, 28.0)),
+    "street": (lambda: _place(places.street, 30_000), View(-48, 38, 1.7, 26.0)),
     "terrain": (lambda: _place(places.terrain, 40_000), View(-70, 52, 1.9, sensor_height=30.0)),
 }
 

@@ -76,11 +76,11 @@ def room_path(rng: np.random.Generator, frames: int) -> Place:
     """
     mesh, _, free = _furnished(rng)
     turn = rng.uniform(0, 2 * np.pi) + np.radians(1.5) * np.arange(frames)
-    yaw = turn + np.radians(8) * sway(rng, frames, (50, 120))
-    pitch = -np.radians(18) + np.radians(6) * sway(rng, frames, (60, 150))
+    yaw = turn + np.radians(8) * sway(rng, frames, (50.0, 120.0))
+    pitch = -np.radians(18) + np.radians(6) * sway(rng, frames, (60.0, 150.0))
     at = 0.6 * np.stack([np.cos(turn), np.sin(turn), 0 * turn], 1) + [0, 0, 1.45]
-    at += 0.15 * np.stack([sway(rng, frames, (50, 120)) for _ in range(3)], 1)
-    tremble = np.stack([sway(rng, frames, (2.5, 8)) for _ in range(5)], 1)
+    at += 0.15 * np.stack([sway(rng, frames, (50.0, 120.0)) for _ in range(3)], 1)
+    tremble = np.stack([sway(rng, frames, (2.5, 8.0)) for _ in range(5)], 1)
     at += 0.003 * tremble[:, :3]
     yaw, pitch = yaw + 0.004 * tremble[:, 3], pitch + 0.004 * tremble[:, 4]
     return Place("path through a room", mesh, cameras(at, yaw, pitch), "depth_camera", {}, free)
@@ -235,10 +235,10 @@ def corridor(
         niche = rng.uniform(beyond + 0.35 * length, beyond + 0.5 * length)
         left.append((niche, niche + 1.8, 0, 2.2, 1.1))
         parts += _corridor_things(rng, wide, high, beyond, length, niche)
-    parts.append(panel(whole, high, left).moved(upright(0, wide / 2)))
+    parts.append(panel(whole, high, left).moved(upright(0.0, wide / 2)))
     parts.append(panel(whole, high, right).moved(upright(whole, -wide / 2, yaw=np.pi)))
     parts.append(panel(wide, high).moved(upright(whole, wide / 2, yaw=-np.pi / 2)))
-    parts.append(panel(wide, high).moved(upright(0, -wide / 2, yaw=np.pi / 2)))
+    parts.append(panel(wide, high).moved(upright(0.0, -wide / 2, yaw=np.pi / 2)))
     x = np.arange(reach, length - reach + 1e-6, step)
     at = np.stack([x, rng.uniform(-0.2, 0.2, len(x)), np.full(len(x), TRIPOD)], 1)
     free = np.stack([rng.uniform(0, length, 300), rng.uniform(-0.5, 0.5, 300) * (wide - 0.8)], 1)
@@ -324,10 +324,10 @@ def stairs(rng: np.random.Generator, *, unique: bool = False) -> Place:
         parts += _railing(flight, start, end, low, half)
         parts += _railing(flight + gap, end, start, half, low + storey)
     whole = storeys * storey
-    parts.append(panel(wide, whole, north).moved(upright(0, deep)))
-    parts.append(panel(wide, whole, south).moved(upright(wide, 0, yaw=np.pi)))
+    parts.append(panel(wide, whole, north).moved(upright(0.0, deep)))
+    parts.append(panel(wide, whole, south).moved(upright(wide, 0.0, yaw=np.pi)))
     parts.append(panel(bare, whole).moved(upright(wide, deep, yaw=-np.pi / 2)))
-    parts.append(panel(bare, whole).moved(upright(0, 0, yaw=np.pi / 2)))
+    parts.append(panel(bare, whole).moved(upright(0.0, 0.0, yaw=np.pi / 2)))
     at, free = [], []
     for landing_number in range(5):
         z = storey * (below + landing_number / 2)
@@ -342,7 +342,7 @@ def stairs(rng: np.random.Generator, *, unique: bool = False) -> Place:
         tripods(rng, np.array(at) - [0, 0, below * storey]),
         "terrestrial",
         {"points": 60_000, "reach": 5.0},
-        upright(0, 0, -below * storey) @ np.array(free),
+        upright(0.0, 0.0, -below * storey) @ np.array(free),
         repeats=np.empty((0, 3)) if unique else np.array([[0.0, 0.0, storey]]),
     )
 
@@ -407,7 +407,7 @@ def hall(rng: np.random.Generator, *, unique: bool = False) -> Place:
         for y in lines:
             foot = box([-size - 0.08, -size - 0.08, 0], [size + 0.08, size + 0.08, 0.15])
             pillar = (
-                things.cylinder(size, 0, high)
+                things.cylinder(size, 0.0, high)
                 if round_pillar
                 else box([-size, -size, 0], [size, size, high])
             )

@@ -77,7 +77,7 @@ def facade(rng: np.random.Generator, *, unique: bool = False) -> Place:
             parts.append(box([middle - 1.1, -1.1, low], [middle + 1.1, 0, low + 0.15]))
             parts.append(box([middle - 1.1, -1.1, low + 0.15], [middle + 1.1, -1.05, low + 1.0]))
         for x in middles[columns // 2] + spacing * (rng.choice(10, 3, replace=False) - 4.5):
-            pipe = things.cylinder(0.06, 0, high, sides=10)
+            pipe = things.cylinder(0.06, 0.0, high, sides=10)
             parts.append(pipe.shifted([x, -0.12, 0]))
         sign = middles[columns // 2 + int(rng.integers(-5, 4))]
         parts.append(box([sign, -0.9, storey - 0.4], [sign + 0.1, 0, storey + 0.4]))
@@ -116,7 +116,7 @@ class _Road:
         s = s % self.length[-1] if self.closed else s
         x, y = (np.interp(s, self.length, column) for column in self.points.T)
         ahead = float(np.interp(s, self.length, self.heading))
-        return upright(float(x), float(y), yaw=ahead) @ upright(0, across, z, yaw)
+        return upright(float(x), float(y), yaw=ahead) @ upright(0.0, across, z, yaw)
 
 
 def street(rng: np.random.Generator, *, step: float = 6.0, count: int = 6) -> Place:
@@ -205,9 +205,9 @@ def _block(long: float, short: float) -> _Road:
 def _driven(rng: np.random.Generator, road: _Road, s: Float[Array, " M"]) -> Poses:
     """Stations of a lidar on a car that sways a little."""
     count = len(s)
-    across = -LANE + 0.2 * sway(rng, count, (30, 80))
-    yaw, pitch, roll = (np.radians(a) * sway(rng, count, (5, 25)) for a in (1.0, 0.4, 0.4))
-    z = ROOF + 0.01 * sway(rng, count, (4, 15))
+    across = -LANE + 0.2 * sway(rng, count, (30.0, 80.0))
+    yaw, pitch, roll = (np.radians(a) * sway(rng, count, (5.0, 25.0)) for a in (1.0, 0.4, 0.4))
+    z = ROOF + 0.01 * sway(rng, count, (4.0, 15.0))
     return np.array(
         [
             road.at(s[i], across[i], z[i], yaw[i])
@@ -289,7 +289,7 @@ def _houses(rng: np.random.Generator, road: _Road, line: cKDTree, side: int) -> 
         width = rng.uniform(7, 13)
         back = rng.choice([0.2, 0.2, 0.8, 1.5])
         turn = 0.0 if side > 0 else np.pi
-        start = upright(-width / 2, 0)
+        start = upright(-width / 2, 0.0)
         here = road.at(s + width / 2, side * (GARDEN + back), 0.0, turn) @ start
         edge = np.stack([np.linspace(0, width, 9), np.zeros(9), np.zeros(9)], 1)
         foot = np.concatenate([edge, edge + np.array([0, 8.0, 0])])
@@ -358,7 +358,7 @@ def terrain(
         across = 30 + width / 2 + i * apart
         back = i % 2 == 1
         stations.append(
-            upright(30 + length if back else 30, across, flight, np.pi if back else 0.0)
+            upright(30.0 + length if back else 30.0, across, flight, np.pi if back else 0.0)
         )
     options = {"length": length, "width": width, "spacing": spacing}
     free = rng.uniform(0.1, 0.9, (400, 2)) * size

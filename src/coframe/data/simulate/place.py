@@ -59,7 +59,7 @@ class Place:
     stations: Poses
     sensor: str
     options: dict[str, Any] = field(default_factory=dict)
-    free: Poses = field(default_factory=lambda: np.empty((0, 4, 4)))
+    free: Float[Array, "F 4 4"] = field(default_factory=lambda: np.empty((0, 4, 4)))
     traffic: bool = False
     repeats: Float[Array, "R 3"] = field(default_factory=lambda: np.empty((0, 3)))
     origin: Float[Array, " 3"] = field(default_factory=lambda: np.zeros(3))

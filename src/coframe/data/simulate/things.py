@@ -5,15 +5,17 @@ Each stands on z = 0, in metres. What varies is drawn from the generator.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from coframe.data.simulate.mesh import Mesh, ball, box, grid, joined, tube
+from coframe.data.simulate.mesh import Mesh, Vector, ball, box, grid, joined, tube
 from coframe.geometry import exp_rotation, pose, random_rotation
-from coframe.types import Array, Points, Pose
+from coframe.types import Array, Pose
 
-Patch = tuple[float, float, float, float, float]
+# Left, right, low, high, depth.
+Patch: TypeAlias = tuple[float | int, float | int, float | int, float | int, float | int]
 
 
 def upright(x: float, y: float, z: float = 0.0, yaw: float = 0.0) -> Pose:
@@ -87,8 +89,9 @@ def panel(width: float, height: float, patches: Sequence[Patch] = ()) -> Mesh:
 
 
 def _rectangles(
-    x: Float[Array, "*A"], y: Float[Array, "*B"], z: Float[Array, "*C"]
+    x: Float[Array, "..."], y: Float[Array, "..."], z: Float[Array, "..."]
 ) -> Float[Array, "Q 4 3"]:
+    """Corners whose coordinates have the shapes (4, Q) or (Q,)."""
     return np.stack(np.broadcast_arrays(x, y, z), axis=-1).swapaxes(0, 1)
 
 
@@ -354,7 +357,8 @@ def boxes(rng: np.random.Generator) -> Mesh:
     for _ in range(int(rng.integers(2, 4))):
         x, y, z = rng.uniform(0.12, 0.3), rng.uniform(0.12, 0.25), rng.uniform(0.15, 0.4)
         one = box([-x, -y, high], [x, y, high + z])
-        parts.append(one.moved(upright(*rng.uniform(-0.08, 0.08, 2), yaw=rng.uniform(-0.5, 0.5))))
+        x, y = rng.uniform(-0.08, 0.08, 2)
+        parts.append(one.moved(upright(x, y, yaw=rng.uniform(-0.5, 0.5))))
         high += z
     beside = box([-0.2, -0.15, 0], [0.2, 0.15, rng.uniform(0.2, 0.35)])
     parts.append(beside.moved(upright(0.5, rng.uniform(-0.2, 0.2), yaw=rng.uniform(-1, 1))))
@@ -374,7 +378,7 @@ def floor_lamp(rng: np.random.Generator) -> Mesh:
     """
     high, wide = rng.uniform(1.4, 1.8), rng.uniform(0.15, 0.24)
     shade = turned([(wide, high - 0.28), (wide * 0.6, high)])
-    return joined([cylinder(0.14, 0, 0.03), cylinder(0.015, 0, high - 0.02, sides=8), shade])
+    return joined([cylinder(0.14, 0.0, 0.03), cylinder(0.015, 0.0, high - 0.02, sides=8), shade])
 
 
 def ceiling_lamp(rng: np.random.Generator, ceiling: float) -> Mesh:
@@ -412,8 +416,8 @@ def plant(rng: np.random.Generator) -> Mesh:
 
 def leaves(
     rng: np.random.Generator,
-    centre: Sequence[float],
-    radii: Sequence[float],
+    centre: Vector,
+    radii: Vector,
     *,
     count: int,
     size: float,
@@ -499,7 +503,7 @@ def lamp_post(rng: np.random.Generator) -> Mesh:
     arm = np.array([[0, 0, high - 0.4], [0.15, 0, high - 0.1], [reach, 0, high]], float)
     return joined(
         [
-            cylinder(0.1, 0, 0.9, sides=12),
+            cylinder(0.1, 0.0, 0.9, sides=12),
             cylinder(0.06, 0.9, high - 0.3, sides=12),
             tube(arm, 0.045, sides=8),
             box([reach - 0.1, -0.12, high - 0.08], [reach + 0.45, 0.12, high + 0.04]),
@@ -701,13 +705,13 @@ def hut(rng: np.random.Generator) -> Mesh:
     return joined([walls, roof]).shifted([-wide / 2, -deep / 2, 0])
 
 
-def debris(rng: np.random.Generator, centre: Points, spread: float, count: int) -> Mesh:
+def debris(rng: np.random.Generator, centre: Vector, spread: float, count: int) -> Mesh:
     """Boxes turned anyhow about a point, such as goods on a pallet.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-    centre : array (3,)
+    centre : three floats
     spread : float
     count : int
 
@@ -718,6 +722,7 @@ def debris(rng: np.random.Generator, centre: Points, spread: float, count: int) 
     parts = []
     for _ in range(count):
         half = rng.uniform(0.15, 0.5, 3)
-        at = centre + rng.normal(scale=spread, size=3) * [1, 1, 0.3] + [0, 0, half[2]]
+        at = np.asarray(centre) + rng.normal(scale=spread, size=3) * [1, 1, 0.3]
+        at[2] += half[2]
         parts.append(box(-half, half).moved(pose(random_rotation(rng, 3, 15.0), at)))
     return joined(parts)
