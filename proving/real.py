@@ -157,7 +157,7 @@ def _strips(file: str, shift: float, rng: np.random.Generator) -> Scans:
     """Windows along the longest side; neighbours have no point in common. The first one stays, the
     others are moved sideways by `shift` in random directions, and the true poses move them back.
     """
-    points = cloud_files.read(datasets.root() / "terrain" / file)
+    points = np.unique(cloud_files.read(datasets.root() / "terrain" / file), axis=0)
     along = points[:, int(np.ptp(points, axis=0).argmax())]
     position = (along - along.min()) / np.ptp(along)
     turn = rng.permutation(len(points)) % 2

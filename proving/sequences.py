@@ -99,7 +99,7 @@ def _depth_images(folder: str, first: int, rng: np.random.Generator) -> Scans:
     chosen = np.arange(first, min(first + IMAGES, len(frames)))
     times = frames.times[chosen]
     known = (times >= truth.times[0]) & (times <= truth.times[-1])
-    clouds = [some(frames[i].points, rng, POINTS) for i in chosen[known]]
+    clouds = [some(frames[int(i)].points, rng, POINTS) for i in chosen[known]]
     return Scans(folder, clouds, truth.at(times[known]), exact=False)
 
 
