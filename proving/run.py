@@ -134,7 +134,7 @@ def make(folder: Path, entry: plan.Entry) -> tuple[Problem, Row]:
     if about.exists():
         return Problem.load(path), json.loads(about.read_text())
     problem = entry.problem()
-    known = {"digest": digest(problem), "overlap": None, "limit": None}
+    known: Row = {"digest": digest(problem), "overlap": None, "limit": None}
     if problem.kind == "register":
         known["overlap"] = conditions.overlap(problem.clouds, problem.truth, problem.foreign)
         if sum(map(len, problem.clouds)) <= LIMIT_POINTS:
@@ -213,6 +213,13 @@ def done_so_far(path: Path) -> dict[str, Row]:
     return rows
 
 
+def end_last_line(path: Path) -> None:
+    """End the line that a killed run left unfinished, so that the next one is not lost, too."""
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n")
+
+
 def run(
     entries: Sequence[plan.Entry],
     method: Method,
@@ -246,6 +253,7 @@ def run(
         todo.append(entry)
     if not todo:
         return [rows[entry.name] for entry in entries]
+    end_last_line(results)
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(JOBS, mp_context=context)

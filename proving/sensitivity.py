@@ -343,6 +343,7 @@ def run_all(
             found[name] = done[key(stage, change)]
         else:
             todo.append((stage, change, name))
+    run.end_last_line(path)
     began = time.monotonic()
     waiting = iter(todo)
     running: dict[Future[Result], tuple[str, Change | None, str]] = {}
