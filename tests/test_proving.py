@@ -373,10 +373,9 @@ def test_records_are_read_as_they_were_written(stub, stub_run, tmp_path):
 
 @pytest.fixture(scope="module")
 def record():
-    path = run.RESULTS / "now.json"
-    if not path.exists():
-        pytest.skip("there is no record yet: make ground")
-    return json.loads(path.read_text())
+    """That of the present code; until there is one, that of the release before it."""
+    labels = [label for label in ("now", "0.1") if (run.RESULTS / f"{label}.json").exists()]
+    return run.load(labels[0])
 
 
 def test_the_scores_have_not_fallen(record, tmp_path):

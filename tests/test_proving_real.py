@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import DATA
-from scenes import unchecked
 from scipy.spatial import cKDTree
 
 from coframe import geometry
@@ -174,8 +173,7 @@ def test_simulated_frames_fit_their_path(family, monkeypatch):
     monkeypatch.setattr(sequences, "ROOM_FRAMES", 4)
     monkeypatch.setattr(sequences, "STREET_FRAMES", 4)
     scene = next(each for each in sequences.scenes() if each.family == family)
-    with unchecked():
-        scans = scanned(scene)
+    scans = scanned(scene)
     assert scans.exact
     fits(scans.clouds, scans.poses)
 
