@@ -5,6 +5,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from proving import compare, page, plan, run, sensitivity, tables
 from proving.conditions import CONDITIONS
@@ -55,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{len(entries) - len(rows)} problems are left: the same command continues.")
         return
     if len(entries) == len(plan.whole()):
-        command = shlex.join(["python", "-m", "proving", *words])
+        # Folders of one machine say nothing on another.
+        named = [Path(word).name if Path(word).is_absolute() else word for word in words]
+        command = shlex.join(["python", "-m", "proving", *named])
         path = run.save(run.record(method, rows, command))
         print(f"record: {path.relative_to(run.ROOT)}")
 

@@ -50,7 +50,8 @@ gives no hint.
 |---|---|
 """
 COLUMNS = """\
-- **placed**: share of the clouds that are right and not called failed, with its standard error
+- **placed**: share of the clouds that are right and not called failed, mean over problems, with its
+  standard error
 - **silent**: clouds that are wrong and called aligned, and in how many problems
 - **alarms**: share of the right clouds that are not called aligned
 - **error**: over the limit, median over so many problems; the limit is what the best unbiased

@@ -445,14 +445,16 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
     """Figures over many problems, such as those of a family.
 
     Errors named `_error` are standard errors. Clouds of one problem succeed and fail together, so
-    that problems, not clouds, are taken for independent: shares of clouds have the error of a
-    ratio of sums over problems, shares of problems a Wilson interval of 95 %.
+    that problems, not clouds, are taken for independent. The share placed is the mean over
+    problems, so that long sequences do not outweigh all others; other shares of clouds are ratios
+    of sums over problems, shares of problems have a Wilson interval of 95 %.
     """
     if not scores:
         return {"problems": 0}
     silent = [s.silent > 0 for s in scores]
     ratios = np.array([s.ratio for s in scores if s.ratio is not None and s.ratio > 0])
-    placed, placed_error = _share([s.placed for s in scores], [s.placeable for s in scores])
+    some = [s for s in scores if s.placeable]
+    placed, placed_error = _share([s.placed / s.placeable for s in some], [1.0] * len(some))
     rated = [s for s in scores if s.calibration is not None and s.inside is not None]
     weights = [s.calibrated for s in rated]
     calibration, calibration_error = _share(

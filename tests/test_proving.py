@@ -4,7 +4,6 @@ page is that of the records, and the scores do not fall.
 """
 
 import inspect
-import json
 import os
 import subprocess
 import sys
