@@ -437,6 +437,7 @@ print(first, forked(in_child), motions(), matcher._process.pid == process)
 def test_ctrl_c_in_python_ends_every_phase_at_its_next_iteration() -> None:
     """Phases run in threads, which the exception of the main thread does not reach."""
     (after,) = run_script("""
+signal.signal(signal.SIGINT, signal.default_int_handler)
 seen = []
 def on_iteration(step):
     seen.append(step)
@@ -477,6 +478,7 @@ def test_a_signal_before_a_command_begins_is_one_line() -> None:
     """Between the handler of a command and its own code, typer gets the signal and is silent."""
     program = (
         "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import coframe.cli.commands\n"
         "from coframe.cli import main, signals\n"
         "sys.argv = ['coframe', 'doctor']\n"
