@@ -124,7 +124,10 @@ def history(records: dict[str, Any]) -> str:
         return ""
     columns = ["code", "commit", "half", *tables.COLUMNS[1:]]
     now = numbers()
-    counted = f"{len(now)} numbers of the recipes are tuned; release 0.1 had {NUMBERS_0_1}."
+    counted = (
+        f"The recipes have {len(now)} fields that are tuned numbers, lists of them or switches. In"
+        f" the source of release 0.1, {NUMBERS_0_1} numbers were counted one by one."
+    )
     return f"## History\n\n{tables.markdown(columns, rows)}\n\n{counted}\n"
 
 
@@ -188,9 +191,10 @@ def source(record: dict[str, Any]) -> str:
     """Where a table comes from."""
     version, machine = record["version"], record["machine"]
     command = f"`{record['command']}`. " if "command" in record else ""
+    note = f" {record['note']}" if "note" in record else ""
     return (
         f"<small>{command}Code: {version['commit']}{'+' * version['dirty']}, {record['date']}."
-        f" Machine: {machine['cores']} cores, {machine['cpu']}.</small>\n"
+        f" Machine: {machine['cores']} cores, {machine['cpu']}.{note}</small>\n"
     )
 
 

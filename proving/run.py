@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,8 @@ class Method:
 def method(label: str, python: str | None = None, solver: str | None = None) -> Method:
     """The coframe of an interpreter (default: this one), or what another script calls."""
     python = python or sys.executable
+    if shutil.which(python) is None:
+        sys.exit(f"{python}: is not a program; give the path of a Python interpreter")
     if solver is not None:
         words = tuple(shlex.split(solver))
         return Method(label, python, words, version_of([Path(words[0]).resolve()]))

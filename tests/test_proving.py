@@ -388,12 +388,15 @@ def test_the_scores_have_not_fallen(record, tmp_path):
     assert worse(now, list(before.values())) == []
 
 
+def test_an_interpreter_that_is_not_there_is_refused():
+    with pytest.raises(SystemExit, match="/nowhere/python: is not a program"):
+        run.method("x", "/nowhere/python")
+
+
 # Pages
 
 
 def test_the_page_is_that_of_the_records():
-    if not page.PAGE.exists():
-        pytest.skip("there is no page yet: python -m proving page")
     assert page.PAGE.read_text() == page.text(), "run `python -m proving page`"
 
 
