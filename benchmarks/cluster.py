@@ -29,7 +29,7 @@ from coframe.align.recipe import ALIGN, Level
 from coframe.compute.cluster import Remote
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
-from coframe.em.estep import Cloud
+from coframe.em.estep import EM_TOLERANCE, Cloud
 from coframe.em.joint import System, softened
 from coframe.em.mstep import MixtureStep
 from coframe.input.normalise import Normalisation, Summary
@@ -296,7 +296,7 @@ def main() -> None:
     with threads.quiet_blas():
         clouds, poses, mixture = prepared(scene.clouds, scene.poses, K, arguments.points)
         K = len(mixture)
-        here = Local(clouds).sweep(threads=1, tolerance=ALIGN.kernel_tolerance)
+        here = Local(clouds).sweep(threads=1, tolerance=EM_TOLERANCE)
         moments, likelihood = here.moments(poses, mixture, full=True)
         alone = busy(lambda: here.moments(poses, mixture, full=True))
         total, seen = sum(map(len, clouds)), float((moments.mass > 0).sum(1).mean())
@@ -320,11 +320,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for count in arguments.workers:
                 with workers(count, Path(folder)) as client:
-                    far = Remote.sent(client, clouds).sweep(
-                        threads=1, tolerance=ALIGN.kernel_tolerance
-                    )
+                    far = Remote.sent(client, clouds).sweep(threads=1, tolerance=EM_TOLERANCE)
                     tiny = Remote.sent(client, [Cloud.of(c.points[:40].copy()) for c in clouds])
-                    empty = tiny.sweep(threads=1, tolerance=ALIGN.kernel_tolerance)
+                    empty = tiny.sweep(threads=1, tolerance=EM_TOLERANCE)
                     for sweep in (far, empty):
                         sweep.moments(poses, mixture, full=True)
                     again, same = far.moments(poses, mixture, full=True)

@@ -21,7 +21,7 @@ from coframe.align.recipe import ALIGN
 
 T = TypeVar("T")
 # Most problems go through every kind of phase, but through each once.
-SHORT = replace(ALIGN, reaches=(None, 0.05), trials=ALIGN.trials[:1], max_repetitions=1, chains=1)
+SHORT = replace(ALIGN, reach_count=1, trial_levels=2, repetitions=1, max_repetitions=1)
 SIZES = (12, 30, 8, 60, 5, 4, 20, 12, 30, 8, 60, 5, 4, 20, 15, 3)
 
 

@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 
 import coframe
 from coframe import geometry
-from coframe.align.recipe import ALIGN
 from coframe.io import clouds as cloud_files
 from coframe.io import images, npz, trajectory
 from coframe.io import poses as pose_files
@@ -152,17 +151,13 @@ def track_result(path: Path) -> None:
 
 
 def small_run(checkpoint: coframe.Checkpoint, **arguments: Any) -> coframe.Registration:
-    """A run with a few iterations of each kind of phase: what is tried is the checkpoint, not the
-    method.
-    """
-    first, trial = (replace(level, iterations=2) for level in (ALIGN.first, ALIGN.trials[0]))
-    recipe = replace(problems.SHORT, first=first, trials=(trial,))
+    """A run through each kind of phase once: what is tried is the checkpoint, not the method."""
     return coframe.register(
         SMALL,
         geometry.identity(2, 2),
         options=QUICK,
         checkpoint=checkpoint,
-        recipe=recipe,
+        recipe=problems.SHORT,
         **arguments,
     )
 

@@ -54,12 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(tables.plain(tables.COLUMNS, tables.lines(rows)))
     if len(rows) < len(entries):
         print(f"{len(entries) - len(rows)} problems are left: the same command continues.")
-        return
-    if len(entries) == len(plan.whole()):
+    whole = len(plan.whole())
+    if rows and (len(rows) == whole or options.partial):
         # Folders of one machine say nothing on another.
         named = [Path(word).name if Path(word).is_absolute() else word for word in words]
         command = shlex.join(["python", "-m", "proving", *named])
-        path = run.save(run.record(method, rows, command))
+        note = "" if len(rows) == whole else f"{len(rows)} of {whole} problems."
+        path = run.save(run.record(method, rows, command, note))
         print(f"record: {path.relative_to(run.ROOT)}")
 
 
@@ -91,6 +92,11 @@ def parser() -> argparse.ArgumentParser:
         default=float("inf"),
         metavar="SECONDS",
         help="start no further problem after so many seconds",
+    )
+    found.add_argument(
+        "--partial",
+        action="store_true",
+        help="write the record even if problems of the plan are left; it says how many",
     )
     found.add_argument("--list", action="store_true", help="print the problems and run none")
     return found

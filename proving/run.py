@@ -304,9 +304,10 @@ def progress(finished: int, count: int, left: float, found: Row) -> str:
 # Records
 
 
-def record(method: Method, rows: Iterable[Row], command: str) -> dict[str, Any]:
+def record(method: Method, rows: Iterable[Row], command: str, note: str = "") -> dict[str, Any]:
     """All results of a method, with what they depend on."""
     return {
+        **({"note": note} if note else {}),
         "label": method.label,
         "seeds": "from the names of the problems",
         "version": method.version,

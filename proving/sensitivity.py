@@ -217,7 +217,7 @@ def solve(stage: str, problem: Problem, recipe: Any) -> Answer:
 
     try:
         if problem.kind == "track":
-            names = ("points", "components", "every", "window", "iterations", "final")
+            names = ("points", "components", "every", "window", "iterations")
             given = {name: getattr(recipe, name) for name in names}
             options = coframe.TrackOptions(threads=1, **given)
             path = coframe.track(problem.clouds, options=options, recipe=recipe)
@@ -394,13 +394,17 @@ class Effect:
     same: int  # problems whose poses are equal, or differ by less than their standard deviations
     problems: int
     read: bool  # whether the number was read at all
+    # Standard deviations of such differences over all changes of the stage: most numbers matter
+    # little, and where a start is a matter of chance, any change draws again.
+    placed_chance: float = 0.0
+    silent_chance: float = 0.0
 
     @property
     def finding(self) -> str:
         """In two or three words."""
         if not self.read:
             return "not reached"
-        if self.silent or self.placed:
+        if abs(self.silent) > 2 * self.silent_chance or abs(self.placed) > 2 * self.placed_chance:
             better = self.silent <= 0 and self.placed >= 0
             worse = self.silent >= 0 and self.placed <= 0
             return "better" if better else "worse" if worse else "mixed"
@@ -464,13 +468,25 @@ def shown(value: Any) -> str:
 
 def effects(stages: Sequence[str], found: dict[str, Result], factor: float) -> list[Effect]:
     """Of all changes that were run beside the default of their stage."""
-    return [
-        effect(change, found[f"{stage}/default"], found[change.name])
-        for stage in stages
-        if f"{stage}/default" in found
-        for change in changes(stage, factor)
-        if change.name in found
-    ]
+    all_effects = []
+    for stage in stages:
+        if f"{stage}/default" not in found:
+            continue
+        made = [
+            effect(change, found[f"{stage}/default"], found[change.name])
+            for change in changes(stage, factor)
+            if change.name in found
+        ]
+        read = [each for each in made if each.read]
+        spread = {
+            "placed_chance": float(np.std([each.placed for each in read])) if read else 0.0,
+            "silent_chance": float(np.std([each.silent for each in read])) if read else 0.0,
+        }
+        # One problem has no spread of its own.
+        usual = float(np.std([each.accuracy for each in read])) if read else 0.0
+        made = [each if each.chance else replace(each, chance=usual) for each in made]
+        all_effects += [replace(each, **spread) for each in made]
+    return all_effects
 
 
 def record_of(all_effects: Sequence[Effect], factor: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ VALUES = ("em.estep.Cloud.",)  # points as the kernels want them: data, no equat
 LIMIT = 6  # functions, `register` and the first one of the module included
 QUICK = coframe.Options(components=10, points=100, iterations=2, threads=1)
 # Every kind of phase, but each once.
-SHORT = replace(ALIGN, reaches=(None, 0.05), trials=ALIGN.trials[:1], max_repetitions=1)
+SHORT = replace(ALIGN, reach_count=1, trial_levels=2, max_repetitions=1)
 
 Chain = tuple[str, ...]
 

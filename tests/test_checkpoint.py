@@ -182,7 +182,7 @@ def test_what_has_changed_is_refused_by_name(scene: simulate.SimulatedScene, lef
             start,
             options=SMALL,
             checkpoint=checkpoint,
-            recipe=replace(ALIGN, chains=1),
+            recipe=replace(ALIGN, repetitions=1),
         ),
     }
     for name, run in cases.items():

@@ -22,7 +22,7 @@ from scenes import unchecked
 
 import coframe
 from coframe import geometry, threads
-from coframe.align.recipe import ALIGN, Level
+from coframe.align.recipe import ALIGN
 from coframe.compute.cluster import Packed, Remote, check_client
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
@@ -42,11 +42,9 @@ OPTIONS = coframe.Options(components=30, points=150, iterations=3, threads=1)
 # Every kind of phase, each once: over a network, an iteration takes as long as a message does.
 SHORT = replace(
     ALIGN,
-    reaches=(None, 0.05),
-    first=replace(ALIGN.first, iterations=4),
-    trials=(Level(20, 100, 3, burn_in=1),),
+    reach_count=1,
+    trial_levels=2,
     max_repetitions=1,
-    repeat_iterations=2,
 )
 LARGE = 60_000  # points of a cloud whose classification takes long enough to be interrupted
 

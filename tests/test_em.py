@@ -106,8 +106,7 @@ def test_settles_and_says_so(D):
     assert fit.history[-1].step < 1e-5
     gains = np.diff([i.log_likelihood for i in fit.history]) / fit.moments.points.sum()
     little = [gain < 1e-5 and i.step < 1e-5 for gain, i in zip(gains, fit.history[1:], strict=True)]
-    assert little.index(True) == n - 3, "two iterations in a row change little, and not one more"
-    assert little[-2:] == [True, True]
+    assert little.index(True) == n - 2, "the first iteration that changes little is the last"
     unhurried = run(easy, iterations=n, tolerance=0.0)
     assert unhurried.status is Status.ITERATION_LIMIT
     np.testing.assert_array_equal(unhurried.poses, fit.poses)
@@ -119,12 +118,11 @@ def test_settles_and_says_so(D):
     [
         ("rr......", "mmmmmmmm", 8, Status.ITERATION_LIMIT),  # the poses still move
         ("rrrrrrrr", "mm......", 8, Status.ITERATION_LIMIT),  # the likelihood still rises
-        # little change twice, but not twice in a row until the end
-        ("rr.r.r...", "mm.......", 8, Status.CONVERGED),
-        ("rr......", "m.m.....", 5, Status.CONVERGED),
+        ("rr.r.r...", "mm.......", 3, Status.CONVERGED),
+        ("rr......", "m.m.....", 4, Status.CONVERGED),
     ],
 )
-def test_stops_when_both_change_little_twice_in_a_row(likelihood, poses, iterations, status):
+def test_stops_when_both_change_little(likelihood, poses, iterations, status):
     """What each iteration does to likelihood and poses is written above."""
     s, _ = blobs(3)
     moments, _ = s.sweep().moments(s.poses, s.mixture)

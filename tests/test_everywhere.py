@@ -40,7 +40,7 @@ from coframe.data import simulate
 
 scene = simulate.scene(3, 200, degrees=50.0, rng=np.random.default_rng(1))
 options = coframe.Options(components=30, points=200, iterations=3, threads=2)
-recipe = replace(ALIGN, reaches=(None, 0.05), max_repetitions=1, repeat_iterations=2)
+recipe = replace(ALIGN, reach_count=1, max_repetitions=1)
 
 def digest():
     result = coframe.register(scene.clouds, scene.poses, options=options, recipe=recipe)

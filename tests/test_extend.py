@@ -72,7 +72,7 @@ def test_a_new_cloud_finds_its_place_and_no_other_moves(scene, four, five):
 def test_the_mixture_is_that_of_past_and_new_moments(four, five):
     """What the old mixture stands for, plus what the new cloud says of each old component."""
     K = len(four.mixture)
-    total = Moments.implied_by(four.mixture, four.moments.mass.sum(0), MODEL.past_points)
+    total = Moments.implied_by(four.mixture, four.moments.mass.sum(0), MODEL.pseudo_points)
     new = five.moments[4].recentred(five.moments.about)
     about = five.moments.about[:K]
     total = total.recentred(about)
@@ -400,7 +400,7 @@ def test_what_is_said_of_the_run_stays_true(scene, four):
 @pytest.mark.parametrize(
     "recipe",
     [
-        replace(ALIGN, localise=replace(ALIGN.localise, tolerance=0.5)),
+        replace(ALIGN, localise=replace(ALIGN.localise, step_tolerance=1.0)),
         replace(ALIGN, loop=replace(ALIGN.loop, max_stride=1.0)),
         replace(ALIGN, model=replace(ALIGN.model, min_tangent=0.5)),
     ],

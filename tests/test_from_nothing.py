@@ -339,7 +339,7 @@ def test_many_clouds_try_few_pairs() -> None:
     clouds = simulated_scans(8, 600, 360.0).clouds
     many = search.ThinScans.of(*here(clouds), 300).scans.subset([j % 8 for j in range(40)])
     pairs = match.candidate_pairs(many, np.random.default_rng(0))
-    assert len(pairs) < 40 * (START.similar_clouds + START.following_clouds)
+    assert len(pairs) < 40 * START.partners
     assert all((j, j + 1) in pairs for j in range(39))
     similarity = match.compare_scans(many, np.random.default_rng(0))
     assert all(int(similarity[j].argmax()) % 8 == j % 8 for j in range(40))

@@ -136,3 +136,12 @@ def test_procrustes_of_a_stack_is_that_of_each(D):
     )
     each = [geometry.procrustes(s, target, w) for s, w in zip(source, weights, strict=True)]
     np.testing.assert_allclose(geometry.procrustes(source, target, weights), each, atol=1e-13)
+
+
+@pytest.mark.parametrize("D", [2, 3])
+def test_the_nearest_rotation_is_one_to_rounding(D: int) -> None:
+    """Survey coordinates magnify whatever is missing."""
+    R = geometry.nearest_rotation(np.random.default_rng(0).normal(size=(1000, D, D)))
+    eps = np.finfo(float).eps
+    np.testing.assert_allclose(R @ R.swapaxes(1, 2) - np.eye(D), 0, atol=2 * eps)
+    np.testing.assert_allclose(np.linalg.det(R), 1, rtol=0, atol=4 * eps)

@@ -64,8 +64,7 @@ def test_matched_poses_on_another_side_are_no_help(turned: simulate.SimulatedSce
     recipe = replace(
         ALIGN,
         distinct=0.0,
-        rival_deficit=np.inf,
-        lone_rival_deficit=np.inf,
+        max_deficit=np.inf,
         min_lead=-np.inf,
         max_relative_turn=0.0,
     )

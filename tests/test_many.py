@@ -141,7 +141,7 @@ def test_repetitions_of_the_last_level_leave_only_poses(monkeypatch: pytest.Monk
     clouds = [rng.choice(surface, 60, replace=False) for _ in range(3)]
     frames = Normalisation.of(clouds)
     level = Level(10, 60, 1, burn_in=1)
-    recipe = replace(ALIGN, same_sigmas=0.0, max_repetitions=4, repeat_iterations=1)
+    recipe = replace(ALIGN, same_sigmas=0.0, max_repetitions=4)
     sources = Local([InMemory(cloud) for cloud in clouds])
     run = Run(sources, [60] * 3, frames, level, rng, 1, recipe=recipe)
     drawn = run.draw(60)
@@ -158,8 +158,8 @@ def test_repetitions_of_the_last_level_leave_only_poses(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Run, "fit", watched)
     schedule.finish(run, schedule.Trials(drawn, start, []))
-    assert len(counts) == recipe.chains * (1 + recipe.max_repetitions) + 1
-    assert max(counts) == recipe.chains - 1
+    assert len(counts) == recipe.repetitions * (1 + recipe.max_repetitions) + 1
+    assert max(counts) == recipe.repetitions - 1
     assert counts[-1] == 0
 
 

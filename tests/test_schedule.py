@@ -3,8 +3,6 @@
 its own noise.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scenes import random_poses
@@ -12,11 +10,11 @@ from scenes import random_poses
 from coframe import geometry
 from coframe.align import level, schedule
 from coframe.align.level import Run
-from coframe.align.recipe import ALIGN, Level
+from coframe.align.recipe import Level
 from coframe.align.sampling import denoise, draw_rows
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
-from coframe.em import seeding
+from coframe.em import joint, seeding
 from coframe.em.constraints import UNCONSTRAINED
 from coframe.em.estep import Cloud
 from coframe.em.recipe import MODEL
@@ -99,7 +97,7 @@ def test_priors_are_what_each_cloud_sees() -> None:
     np.testing.assert_array_equal(common, np.tile(common[:1], (4, 1)))
     np.testing.assert_array_equal(np.argsort(own, 1), np.argsort(mass, 1))
     np.testing.assert_allclose(
-        own[0, 3] / own[0, 0], (mass[0, 3] + MODEL.smoothing) / MODEL.smoothing
+        own[0, 3] / own[0, 0], (mass[0, 3] + MODEL.pseudo_points) / MODEL.pseudo_points
     )
     np.testing.assert_allclose(
         seeding.cloud_priors(1e9 * mass), 0.97 * mass / mass.sum(1, keepdims=True), atol=1e-9
@@ -220,7 +218,7 @@ def test_points_move_along_their_normal_only() -> None:
     assert np.median(tangential) < 0.2 * np.median(np.linalg.norm(moved, axis=1))
 
 
-def test_distances_between_poses_follow_the_recipe() -> None:
+def test_distances_between_poses_follow_their_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing counts as shared, no pose is known, and no distance is large."""
     rng = np.random.default_rng(0)
     scene = simulate.scene(3, 300, degrees=30.0, rng=rng)
@@ -231,9 +229,7 @@ def test_distances_between_poses_follow_the_recipe() -> None:
     drawn = run.draw(300)
     a = run.fit(drawn, frames.enter_poses(scene.poses, np.zeros(3)), last)
     b = run.fit(drawn, a.poses, last)
-    nothing = replace(ALIGN, model=replace(ALIGN.model, min_shared=1e9))
-    near, far = (
-        schedule.pose_distance(a.poses, b, schedule.pose_deviation(b, UNCONSTRAINED, recipe))
-        for recipe in (nothing, ALIGN)
-    )
+    far = schedule.pose_distance(a.poses, b, schedule.pose_deviation(b, UNCONSTRAINED))
+    monkeypatch.setattr(joint, "MIN_SHARED", 1e9)
+    near = schedule.pose_distance(a.poses, b, schedule.pose_deviation(b, UNCONSTRAINED))
     assert near < 1e-3 * far

@@ -506,10 +506,10 @@ for source, given in ((3, {}), (None, {}), ([], {"options": {"every": 3}})):
 
 
 def test_another_recipe_is_a_value(source):
-    """With frames that count as empty below a million points, all are lost."""
-    recipe = replace(SEQUENCE, min_points=1_000_000)
+    """Where a frame must be explained twice as well as is usual, all but the first are lost."""
+    recipe = replace(SEQUENCE, min_explained=2.0)
     clouds = [source[i].points for i in range(2)]
-    assert coframe.track(clouds, options=FAST, recipe=recipe).lost.all()
+    assert coframe.track(clouds, options=FAST, recipe=recipe).lost.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("D", [2, 3])
@@ -537,7 +537,7 @@ def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way(
     assert backend.window(keyframes, np.arange(9), poses[-1], 4, 1.0) == [0, 1, 7, 8]
     assert backend.window(keyframes, np.arange(3), poses[2], 4, 1.0) == [0, 1, 2]
     turned = geometry.pose(geometry.exp_rotation(np.array([0.0, np.pi, 0.0])), np.zeros(3))
-    assert backend.viewpoint_distance(np.array([poses[0], turned]), poses[0], 1.0)[1] > 1
+    assert backend.viewpoint_distance(np.array([poses[0], turned]), poses[0], 1.0)[1] > 0.9
 
 
 def test_a_sensor_that_stays_leaves_few_key_frames(source):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from coframe.em.moments import Moments
     from coframe.errors import InputError
     from coframe.evaluate import metrics
-    from coframe.input.options import Options, PosePrior
+    from coframe.input.options import Options
+    from coframe.input.prior import PosePrior
     from coframe.io.frames import open_frames
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
@@ -41,7 +42,7 @@ _HOMES = {
     "Mixture": "em.mixture",
     "Moments": "em.moments",
     "Options": "input.options",
-    "PosePrior": "input.options",
+    "PosePrior": "input.prior",
     "PublishedOptions": "paper.sequence",
     "Registration": "result.registration",
     "Status": "em.loop",

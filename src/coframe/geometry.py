@@ -90,8 +90,11 @@ def angle(R: Float[Array, "*B D D"]) -> Float[Array, "*B"]:
 def nearest_rotation(A: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:
     """The rotation R that maximises trace(R^T A): U S V^T, with S guarding against a reflection."""
     U, _, Vt = np.linalg.svd(A)
-    U[..., -1] *= np.linalg.det(U @ Vt)[..., None]
-    return U @ Vt
+    U[..., -1] *= np.sign(np.linalg.det(U @ Vt))[..., None]
+    R = U @ Vt
+    # The factors are orthogonal to several roundings; a Newton step leaves one. Large coordinates
+    # would magnify the rest.
+    return R + R @ (np.eye(R.shape[-1]) - R.swapaxes(-1, -2) @ R) / 2
 
 
 def procrustes(

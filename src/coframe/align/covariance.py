@@ -68,13 +68,13 @@ def tangential_bias(
     """First-order pose bias from the tangential stiffness of components that a cloud sees in part.
 
     As twists about the centre, b = -H(P~)^-1 (g(P) - g(P~)), P the precisions, P~ those softened
-    along the tangents. A cloud that sees a component in part (at the limb of a body, at an edge) is
-    drawn along the surface towards the mean of what all see. No noise does that, and more points do
-    not average it out.
+    along the tangents by the squared ratio of thickness to width. A cloud that sees a component in
+    part (at the limb of a body, at an edge) is drawn along the surface towards the mean of what all
+    see. No noise does that, and more points do not average it out.
     """
     centre = mixture.centre
     firm = np.linalg.inv(mixture.covariances)
-    soft = softened(mixture.covariances, recipe.bias_slide, recipe.model)
+    soft = softened(mixture.covariances, 1.0, recipe.model)
     gradients = [
         System(moments, P, centre, poses, recipe=recipe.model).bare_gradient() for P in (firm, soft)
     ]

@@ -24,7 +24,7 @@ from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import PerCloud
 from coframe.em import loop
 from coframe.em.constraints import UNCONSTRAINED, Constraints
-from coframe.em.estep import Cloud
+from coframe.em.estep import EM_TOLERANCE, Cloud
 from coframe.em.joint import JointStep
 from coframe.em.loop import Fit, Iteration, Steps, Stopping
 from coframe.em.mixture import Mixture
@@ -34,6 +34,10 @@ from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Source
 from coframe.threads import available_cores
 from coframe.types import Points, Pose, Poses
+
+# [size] Points per component that seed a mixture, at most: bounds the time, and more points seed
+# the same mixture but for chance.
+SEEDS = 256
 
 T = TypeVar("T")
 
@@ -114,8 +118,8 @@ class Run:
         model = self.recipe.model
         floor = self.recipe.min_variance
         D = poses.shape[1] - 1
-        sweep = clouds.sweep(threads=self.threads, tolerance=self.recipe.kernel_tolerance)
-        points = _sample_points(clouds, poses, self.recipe.seeds * level.components)
+        sweep = clouds.sweep(threads=self.threads, tolerance=EM_TOLERANCE)
+        points = _sample_points(clouds, poses, SEEDS * level.components)
         turn = geometry.random_rotation(self.rng, D)
         mixture = seed(points, len(clouds), level.components, floor, turn, model)
         if deviation is not None:

@@ -2,13 +2,15 @@
 """Every tuned number of the alignment, with its unit, what it does and where it comes from.
 
 Lengths are shares of the largest cloud's extent, which normalisation makes one. Origins: [paper],
-[derived: how], [chosen on: what, and what it changed], [0.1, unknown].
+[derived: how], [chosen on: what, and what it changed], [0.1, varied on: what, and what others
+change].
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coframe.em.recipe import LOCALISE, LOOP, MODEL, LocaliseRecipe, LoopRecipe, ModelRecipe
+from coframe.input.options import DEFAULTS
 
 
 @dataclass(frozen=True)
@@ -19,10 +21,10 @@ class Level:
     points: int  # of each cloud, at most
     iterations: int
     # Iterations with fixed poses after seeding, since freshly seeded components mix surfaces and
-    # would bias the first pose step. [0.1, unknown]
+    # would bias the first pose step. [0.1, varied on proving/tune, 2026-11-18: 6 nothing]
     burn_in: int = 4
-    # Share of the scene's radius: poses that move less have settled. [0.1, unknown]
-    tolerance: float = 1e-4
+    # Share of the scene's radius: poses that move less have settled.
+    tolerance: float = DEFAULTS.tolerance
     # Spheres with priors common to all clouds, which attract from far away; else ellipsoids, and
     # each cloud's own priors.
     spheres: bool = False
@@ -32,160 +34,162 @@ class Level:
 class DenoiseRecipe:
     """When a cloud counts as noisy, and over how many neighbours its noise is averaged."""
 
-    # Points of a patch. [0.1, unknown]
+    # Points of a patch. [0.1, varied on proving/tune, 2026-11-18: 30 and 13 nothing]
     neighbours: int = 20
-    # Nearest points of a patch, whose thickness is compared with that of the whole. [0.1, unknown]
-    inner: int = 8
-    # Patches that decide whether a cloud is noisy. [0.1, unknown]
-    sample: int = 400
     # Thickness over width of a patch above which it counts as thick. [chosen on: the four objects
     # of 0.1; 0.1 to 0.3 on clean scans, above 0.5 where noise is as large as the spacing]
     min_thickness: float = 0.35
     # Growth of the thickness from the inner points to the whole patch below which noise, which is
-    # thick at once, made it, and not curvature, which grows with size. [0.1, unknown]
+    # thick at once, made it, and not curvature, which grows with size. [chosen on: lucy and
+    # armadillo with noise of 0 to 1.2 % of their size; 1.9 to 2.3 on clean scans, 1.2 to 1.7 on
+    # noisy ones]
     max_growth: float = 1.7
+
+    @property
+    def inner(self) -> int:
+        """Nearest points of a patch, whose thickness is compared with that of the whole."""
+        return MODEL.min_points
 
 
 @dataclass(frozen=True)
 class VerdictRecipe:
     """When a cloud is called aligned, weak or failed."""
 
-    # Share of points that the model explains below which a cloud failed. [0.1, unknown]
-    failed_inliers: float = 0.3
-    # Overlap below which a cloud failed. [chosen on: the four objects of 0.1; clouds of other
-    # objects reach 0.1 by chance, views at the edge of a scene have 0.6]
-    failed_overlap: float = 0.15
-    # Overlap below which a cloud is weak. [0.1, unknown]
+    # Overlap below which a cloud is weak, and failed below half of it; share of points that the
+    # model explains below which a cloud failed. [chosen on: the four objects of 0.1; clouds of
+    # other objects reach an overlap of 0.1 by chance, views at the edge of a scene have 0.6]
     weak_overlap: float = 0.3
-    # Residual over the typical one above which a cloud is weak. [0.1, unknown]
+    # Residual over the typical one above which a cloud is weak. [0.1, varied on proving/tune,
+    # 2026-11-18: 3.75 and 1.67 nothing]
     weak_residual: float = 2.5
-    # Residual over the typical one above which a cloud with little overlap failed. [chosen on: the
-    # four objects of 0.1; clouds of other objects have 1.8 and more]
-    failed_residual: float = 1.7
-    # Mass of the other clouds over a cloud's own on a component above which it is shared.
-    # [0.1, unknown]
+    # Mass of the other clouds over a cloud's own on a component above which it is shared. [0.1,
+    # varied on proving/tune, 2026-11-18: 0.15 and 0.0667 nothing]
     min_shared: float = 0.1
     # Probability with which a cloud that does not fit may be called aligned because it has few
     # points. [derived: one cloud in 1,000, as many as the largest scenes have]
     max_chance: float = 1e-3
-
-
-@dataclass(frozen=True)
-class JudgeRecipe:
-    """When poses of another program count as wrong."""
-
-    # Share of the scene's radius: a cloud that free refinement moves farther is weak.
-    # [0.1, unknown]
+    # Share of the scene's radius: a cloud that free refinement of given poses moves farther is
+    # weak. [0.1, varied on proving/tune, 2026-11-18: 0.015 and 0.00667 not reached]
     weak_shift: float = 0.01
-    # Share of the scene's radius: a cloud that free refinement moves farther failed.
-    # [0.1, unknown]
+    # Share of the scene's radius: a cloud that free refinement moves farther failed. [0.1, varied
+    # on proving/tune, 2026-11-18: 0.15 and 0.0667 not reached]
     failed_shift: float = 0.1
-    # Standard deviations of its pose: a smaller shift is chance. [0.1, unknown]
-    min_sigmas: float = 6.0
 
+    @property
+    def failed_overlap(self) -> float:
+        """Overlap below which a cloud failed."""
+        return self.weak_overlap / 2
 
-@dataclass(frozen=True)
-class ExtendRecipe:
-    """How a new cloud joins a registration."""
+    @property
+    def failed_residual(self) -> float:
+        """Residual over the typical one above which a cloud with little overlap failed.
 
-    # Points that try a reach. [0.1, unknown]
-    trial_points: int = 400
-    # Pose steps with one blur of a trial. [0.1, unknown]
-    trial_steps: int = 5
-    # Further steps without blur of the trials that are not given up. [0.1, unknown]
-    last_steps: int = 5
-    # EM iterations with all points and a fixed mixture, from the best trial. [0.1, unknown]
-    pose_iterations: int = 3
-    # Share of the radius at which these end. [0.1, unknown]
-    pose_tolerance: float = 1e-3
-    # Iterations with fixed poses after new components were added. [0.1, unknown]
-    burn_in: int = 3
-    # Smallest variance over that before a cloud was forgotten, below which what is left of a
-    # component is no covariance. [0.1, unknown]
-    min_left: float = 1e-3
-    # Each blur of a trial over the one before. [0.1, unknown]
-    narrowing: float = 1 / 3
-    # Share of the extent: smaller blurs are none. [0.1, unknown]
-    min_blur: float = 0.01
+        Clouds of other objects have 1.8 and more.
+        """
+        return math.sqrt(self.weak_residual)
 
 
 @dataclass(frozen=True)
 class AlignRecipe:
     """How start poses become a fit: trials on few points, then repetitions of the last level."""
 
-    # Share of the squared extent: the variance added to every component. [0.1, unknown]
+    # Share of the squared extent: the variance added to every component. [0.1, varied on
+    # proving/tune, 2026-11-18: 1.5e-07 and 6.67e-08 within chance]
     min_variance: float = 1e-7
-    # Share of a point's posterior mass that the kernels may skip: far below what a level resolves.
-    # [0.1, unknown]
-    kernel_tolerance: float = 1e-6
     # Nats per point and iteration: with more gain the mixture still changes enough to move poses.
-    # [0.1, unknown]
+    # [0.1, varied on proving/tune, 2026-11-18: 0.0075 and 0.00333 nothing]
     min_gain: float = 0.005
-    # Points per component that seed a mixture, at most. [0.1, unknown]
-    seeds: int = 256
 
-    # The first phase of a trial. [0.1, unknown]
-    first: Level = Level(100, 400, 20, burn_in=0, tolerance=2e-3, spheres=True)
-    # Points of all clouds together in the first phase: few clouds bring more of theirs.
-    # [0.1, unknown]
-    first_points: int = 6000
-    # Standard deviations of the first phase's spheres, one for each trial: how far off the start
-    # may be. None: no such phase. [0.1, unknown]
-    reaches: tuple[float | None, ...] = (None, 0.02, 0.05, 0.15)
-    # The levels that every trial goes through. [0.1, unknown]
-    trials: tuple[Level, ...] = (
-        Level(200, 1000, 12, burn_in=3, tolerance=1e-3),
-        Level(400, 1500, 10, burn_in=4, tolerance=5e-4),
-    )
-    # Nats per point behind the best: a trial is given up. [0.1, unknown]
+    # Levels of a trial, each with half the components and points of the next. [0.1, varied on
+    # proving/tune, 2026-11-18: 4 worse, 2 within chance]
+    trial_levels: int = 3
+    # The largest reach: standard deviation of the spheres of a trial's first level, which says how
+    # far off the start may be. [0.1, varied on proving/tune, 2026-11-18: 0.225 within chance, 0.1
+    # better]
+    reach: float = 0.15
+    # Ratio of a reach to the next smaller one. [0.1, varied on proving/tune, 2026-11-18: 4.5 and 2
+    # nothing]
+    reach_ratio: float = 3.0
+    # Reaches that are tried, beside a trial without a level of spheres. [0.1, varied on
+    # proving/tune, 2026-11-18: 4 less accurate, 2 worse]
+    reach_count: int = 3
+    # Nats per point behind the best: a trial is given up; a better one that ended elsewhere may be
+    # right. [chosen on proving/tune, 2026-11-18: with 0.1 the teapot's views from 20 degrees off
+    # are wrong without a warning in 3 of 3 runs, with 0.15 in 1, with 0.2 in none]
     max_deficit: float = 0.2
-    # Share of the radius: trials that are farther apart have ended in different places.
-    # [0.1, unknown]
+    # Share of the radius: poses that are farther apart have ended in different places. [0.1, varied
+    # on proving/tune, 2026-11-18: 0.0525 and 0.0233 nothing]
     distinct: float = 0.035
-    # Nats per point behind the best: a trial that ended elsewhere may still be right.
-    # [0.1, unknown]
-    rival_deficit: float = 0.1
-    # The same where no trial agrees with the best. [0.1, unknown]
-    lone_rival_deficit: float = 0.15
     # Nats per point by which other start poses must win. [chosen on: benchmarks.parts of 0.1; by
     # less they win by chance, where they were needed it was 0.05 to 0.24]
     min_lead: float = 0.03
     # Matched starts whose relative rotations differ more from the given ones are ignored [rad].
-    # [0.1, unknown]
+    # [0.1, varied on proving/tune, 2026-11-18: 1.57 and 0.698 nothing]
     max_relative_turn: float = math.pi / 3
-    # The level at which hypotheses about the start are validated on points left out.
-    # [0.1, unknown]
-    validation: Level = Level(300, 1000, 15)
 
-    # Independent repetitions of the last level. [0.1, unknown]
-    chains: int = 2
-    # Re-seedings in a row that must leave the poses unchanged. [0.1, unknown]
+    # Independent repetitions of the last level; re-seedings in a row that must leave the poses of
+    # each unchanged; passes of `refine`, each with new components. [0.1, varied on proving/tune,
+    # 2026-11-18: 3 nothing, 1 within chance]
     repetitions: int = 2
-    # Re-seedings, at most. [0.1, unknown]
+    # Re-seedings, at most. [0.1, varied on proving/tune, 2026-11-18: 15 and 7 nothing]
     max_repetitions: int = 10
-    # Iterations after a re-seeding. [0.1, unknown]
-    repeat_iterations: int = 8
     # Times as many points in the end, where clouds have as many. [chosen on: the four objects of
     # 0.1; beyond, nothing was gained]
     more_points: int = 4
     # Standard deviations: poses that differ by less are the same but for the chance of where
-    # components lie. [0.1, unknown]
+    # components lie. [0.1, varied on proving/tune, 2026-11-18: 6 better, 2.67 nothing]
     same_sigmas: float = 4.0
-
-    # The same as `ModelRecipe.slide`, for the softened tangents of the bias estimate.
-    # [0.1, unknown]
-    bias_slide: float = 1.0
-
-    # Passes of `refine` through the last level, each with new components. [0.1, unknown]
-    refine_passes: int = 2
 
     denoise: DenoiseRecipe = field(default_factory=DenoiseRecipe)
     verdict: VerdictRecipe = field(default_factory=VerdictRecipe)
-    judge: JudgeRecipe = field(default_factory=JudgeRecipe)
-    extend: ExtendRecipe = field(default_factory=ExtendRecipe)
     model: ModelRecipe = MODEL
     loop: LoopRecipe = LOOP
     localise: LocaliseRecipe = LOCALISE
+
+    @property
+    def reaches(self) -> tuple[float | None, ...]:
+        """One for each trial, smallest first; None: no first level of spheres."""
+        smaller = range(self.reach_count - 1, -1, -1)
+        return (None, *(self.reach / self.reach_ratio**steps for steps in smaller))
+
+    @property
+    def blurs(self) -> tuple[tuple[float, ...], ...]:
+        """For each reach the blurs that narrow it down to none, for a new cloud."""
+        reaches = [reach or 0.0 for reach in self.reaches]
+        return tuple(tuple(reaches[last::-1]) for last in range(len(reaches)))
+
+    def coarse(self, halvings: int) -> Level:
+        """The default last level with its components and points halved so often.
+
+        Poses settle as much more coarsely as a level has fewer components.
+        """
+        share = 2**halvings
+        return Level(
+            DEFAULTS.components // share,
+            DEFAULTS.points // share,
+            DEFAULTS.iterations,
+            tolerance=share * DEFAULTS.tolerance,
+        )
+
+    @property
+    def first(self) -> Level:
+        """The first level of a trial, of spheres."""
+        return replace(self.coarse(self.trial_levels), burn_in=0, spheres=True)
+
+    @property
+    def first_points(self) -> int:
+        """Points of all clouds together in the first level: few clouds bring more of theirs."""
+        return 2 * DEFAULTS.points
+
+    @property
+    def trials(self) -> tuple[Level, ...]:
+        """The other levels of a trial."""
+        return tuple(self.coarse(halvings) for halvings in range(self.trial_levels - 1, 0, -1))
+
+    @property
+    def repeat_iterations(self) -> int:
+        """Iterations after a re-seeding, from poses that have nearly settled."""
+        return DEFAULTS.iterations // 2
 
     @property
     def judge_burn_in(self) -> int:
@@ -193,21 +197,9 @@ class AlignRecipe:
         return Level(1, 1, 1).burn_in + self.repeat_iterations
 
     @property
-    def blurs(self) -> tuple[tuple[float, ...], ...]:
-        """For each reach the blurs that narrow it down to none, for a new cloud."""
-        return tuple(self._narrowed(reach or 0.0) for reach in self.reaches)
-
-    def _narrowed(self, blur: float) -> tuple[float, ...]:
-        steps = []
-        while blur >= self.extend.min_blur:
-            steps.append(blur)
-            blur = round(self.extend.narrowing * blur, 3)
-        return (*steps, 0.0)
-
-    @property
     def drawn_levels(self) -> int:
         """Copies of a level's points that are alive at once: chains, a rival's, the last fit."""
-        return self.chains + 1 + self.more_points
+        return self.repetitions + 1 + self.more_points
 
 
 ALIGN = AlignRecipe()

@@ -11,6 +11,9 @@ from coframe.input.normalise import Normalisation
 from coframe.input.source import Rows, Source
 from coframe.types import Array, Points
 
+# [size] Patches of which the median decides whether a cloud is noisy.
+SAMPLE = 400
+
 
 def draw_rows(available: int, count: int, rng: np.random.Generator) -> Int[Array, " n"] | slice:
     """At most `count` of the rows, in their order."""
@@ -43,7 +46,7 @@ def denoise(points: Points, recipe: DenoiseRecipe = ALIGN.denoise) -> tuple[Poin
     how many independent points each one stands for. A clean cloud stays as it is.
     """
     tree = cKDTree(points)
-    some = points[:: -(-len(points) // recipe.sample)]
+    some = points[:: -(-len(points) // SAMPLE)]
     if not _noisy(_patches(tree, some, recipe), recipe):
         return points, 1.0
     patches = _patches(tree, points, recipe)

@@ -83,8 +83,7 @@ def trials(run: Run, poses: Poses, drawn: PerCloud[Cloud] | None = None) -> Tria
         fits = [fit for fit in fits if run.value(fit) > run.value(fits[0]) - recipe.max_deficit]
     if fits[0].status is Status.STOPPED:
         return Trials(drawn, fits[0], [])
-    deficits = recipe.rival_deficit, recipe.lone_rival_deficit
-    return Trials(drawn, fits[0], rivals(fits, run, *deficits))
+    return Trials(drawn, fits[0], rivals(fits, run, recipe.max_deficit))
 
 
 def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
@@ -140,7 +139,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         deviation = pose_deviation(fit, run.constraints, recipe)
         return pose_distance(poses, fit, deviation) < recipe.same_sigmas
 
-    starts = [found.best] * recipe.chains + found.rivals[:1]
+    starts = [found.best] * recipe.repetitions + found.rivals[:1]
     chains = run.map([partial(repeat, start=start) for start in starts])
     best, *others = sorted(chains, key=lambda chain: run.value(chain.last), reverse=True)
     decided = not rivals([best.last, *(chain.last for chain in others)], run, recipe.min_lead)
@@ -172,7 +171,7 @@ def validate(run: Run, poses: Poses) -> float:
     The mean log-likelihood of a point left out [nats].
     """
     run = replace(run, on_iteration=loop.carry_on)
-    level = run.recipe.validation
+    level = run.recipe.trials[-1]
     rows = [run.rng.permutation(count)[: 2 * level.points] for count in run.counts]
     frames = run.frames.each()
     some, others = (run.clouds.map_keep(_half, rows, frames, shared=(first,)) for first in (0, 1))
@@ -182,19 +181,12 @@ def validate(run: Run, poses: Poses) -> float:
     return float(log_likelihood.sum() / sweep.points.sum())
 
 
-def rivals(
-    fits: Sequence[Fit], run: Run, deficit: float, lone_deficit: float | None = None
-) -> list[Fit]:
-    """Of fits, best first: those that ended elsewhere than the best and are within a deficit of it.
-
-    lone_deficit: where none of them agrees with the best; default: the same.
-    """
+def rivals(fits: Sequence[Fit], run: Run, deficit: float) -> list[Fit]:
+    """Of fits, best first: those that ended elsewhere than the best, within a deficit of it."""
     best, *others = fits
     twists = [loop.relative_twists(best.poses, fit.poses, best.mixture) for fit in others]
     steps = [loop.largest_step(twist, RADIUS) for twist in twists]
-    agreed = min(steps, default=0.0) < run.recipe.distinct
-    allowed = deficit if agreed or lone_deficit is None else lone_deficit
-    least = run.value(best) - allowed
+    least = run.value(best) - deficit
     return [
         fit
         for fit, step in zip(others, steps, strict=True)

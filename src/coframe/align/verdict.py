@@ -136,7 +136,7 @@ def _judge(
     recipe: VerdictRecipe,
 ) -> tuple[str, str]:
     """The verdict and its reason, worst first."""
-    if inliers < recipe.failed_inliers:
+    if inliers < recipe.weak_overlap:
         return "failed", f"the model explains only {inliers:.0%} of its points"
     little = f"only {overlap:.0%} of its points lie on surface that another cloud sees"
     if overlap < recipe.failed_overlap:

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: MIT
 """EM over a new cloud and the past that it joins, of which only the cloud moves."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.align.recipe import ALIGN, AlignRecipe
+from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.align.sampling import draw_rows
 from coframe.em import loop, mstep
 from coframe.em.constraints import Constraints
-from coframe.em.estep import Cloud, Sweep
+from coframe.em.estep import EM_TOLERANCE, Cloud, Sweep
 from coframe.em.joint import JointStep, softened
-from coframe.em.localise import Localisation, Pyramid, localise
+from coframe.em.localise import Pyramid, localise
 from coframe.em.loop import Fit, Steps, Stopping
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
@@ -22,7 +21,7 @@ from coframe.em.recipe import MODEL, ModelRecipe
 from coframe.em.seeding import cloud_priors, log_visibility_prior, seed
 from coframe.input.normalise import RADIUS
 from coframe.input.options import Options
-from coframe.types import Array, Pose
+from coframe.types import Array
 
 PAST = Constraints(fixed=(0,))  # of two clouds, the past and the new one
 
@@ -40,38 +39,21 @@ class Arrival:
         self, pose: Float[Array, "1 D1 D1"], mixture: Mixture, rng: np.random.Generator
     ) -> Fit:
         """The pose of the cloud against a fixed mixture; reaches are compared by the likelihood."""
-        recipe = self.recipe.extend
-        few = self.cloud.subset(draw_rows(len(self.cloud), recipe.trial_points, rng))
-        each = sorted({blur for blurs in self.recipe.blurs for blur in blurs})
+        recipe = self.recipe
+        few = self.cloud.subset(draw_rows(len(self.cloud), recipe.first.points, rng))
+        each = sorted({blur for blurs in recipe.blurs for blur in blurs})
         plain = replace(mixture, visibility=None)
-        blurred = dict(
-            zip(each, Pyramid.of(plain, each, 1.0, self.recipe.model).levels, strict=True)
-        )
-
-        def trial(blurs: Sequence[float], start: Pose, steps: int) -> Localisation:
-            pyramid = Pyramid(tuple(blurred[blur] for blur in blurs), 1.0)
-            return localise(
-                pyramid,
-                few,
-                start,
-                steps,
-                each=recipe.trial_steps,
-                recipe=self.recipe.localise,
-            )
-
-        trials = [
-            trial(blurs, pose[0], recipe.trial_steps * len(blurs)) for blurs in self.recipe.blurs
-        ]
-        least = max(found.value for found in trials) - self.recipe.max_deficit * len(few)
-        kept = [found for found in trials if found.value >= least]
-        trials = [trial((0.0,), found.pose, recipe.last_steps) for found in kept]
+        levels = Pyramid.of(plain, each, 1.0, recipe.model).levels
+        blurred = dict(zip(each, levels, strict=True))
+        pyramids = [Pyramid(tuple(blurred[blur] for blur in blurs), 1.0) for blurs in recipe.blurs]
+        trials = [localise(pyramid, few, pose[0], recipe=recipe.localise) for pyramid in pyramids]
         best = max(trials, key=lambda found: found.value)
         poses = np.concatenate([geometry.identity(1, mixture.dimension), best.pose[None]])
-        precisions = softened(mixture.covariances, self.recipe.model.slide, self.recipe.model)
+        precisions = softened(mixture.covariances, recipe.model.slide, recipe.model)
         steps = self._steps(
-            JointStep(PAST, precisions=precisions, recipe=self.recipe.model), fixed_mixture=True
+            JointStep(PAST, precisions=precisions, recipe=recipe.model), fixed_mixture=True
         )
-        stopping = self._stopping(recipe.pose_iterations, recipe.pose_tolerance)
+        stopping = self._stopping(recipe.first.iterations, recipe.first.tolerance)
         return self._batch(steps, poses, mixture, stopping)
 
     def new_surface(self, fit: Fit, rng: np.random.Generator) -> Mixture:
@@ -106,7 +88,7 @@ class Arrival:
         """
         poses = localised.poses
         if len(mixture) > len(localised.mixture):
-            burn_in = self._stopping(self.recipe.extend.burn_in, 0.0)
+            burn_in = self._stopping(Level(1, 1, 1).burn_in, 0.0)
             steps = self._steps(loop.stay)
             mixture = self._batch(steps, poses, mixture, burn_in, accelerated=False).mixture
         steps = self._steps(JointStep(PAST, recipe=self.recipe.model))
@@ -150,7 +132,7 @@ class Arrival:
         self, poses: Float[Array, "2 D1 D1"], mixture: Mixture
     ) -> tuple[Moments, Float[Array, " 2"]]:
         """The E-step: the past as it always was, the cloud as the mixture sees it now."""
-        sweep = Sweep([self.cloud], threads=self.threads, tolerance=self.recipe.kernel_tolerance)
+        sweep = Sweep([self.cloud], threads=self.threads, tolerance=EM_TOLERANCE)
         moments, log_likelihood = sweep.moments(poses[1:], mixture, full=True)
         past = self.past.recentred(mixture.means)
         # Constant while the mixture is frozen, so 0 will do.

@@ -45,6 +45,9 @@ from coframe.threads import quiet_blas
 from coframe.types import Array, Points, Pose
 
 STARTS = ("previous", "velocity", "match")
+# [guard] Smallest variance over that before a cloud was forgotten: what is left of a component
+# that had more is a covariance, and no difference of rounded numbers.
+MIN_LEFT = 1e-3
 
 
 @quiet_blas()
@@ -111,7 +114,7 @@ def extend(
     counted = InMemory(inner, weight).counted()
     some = counted.take(draw_rows(len(counted.points), options.points, rng))
     drawn = prepare(some.points, some.weights, recipe.denoise)
-    pseudo = recipe.model.past_points
+    pseudo = recipe.model.pseudo_points
     past = Moments.implied_by(before, result.moments.mass.sum(0), pseudo)
     arrival = Arrival(drawn, past, options.threads, recipe)
     first = check_near(frames.enter_poses(start[None], origin), [name])
@@ -184,7 +187,7 @@ def forget(result: Registration, cloud: int, *, recipe: AlignRecipe = ALIGN) -> 
         raise InputError("cloud: expected a registration with other clouds, found the last one")
     mixture, rest = result.mixture, result.moments.without_cloud(cloud)
     mass = rest.mass.sum(0)
-    pseudo = recipe.model.past_points
+    pseudo = recipe.model.pseudo_points
     implied = Moments.implied_by(mixture, result.moments.mass.sum(0), pseudo)
     left = implied - result.moments[cloud]
     means = mstep.means(left)
@@ -197,7 +200,7 @@ def forget(result: Registration, cloud: int, *, recipe: AlignRecipe = ALIGN) -> 
     own = round_covariances(own, pseudo, mass)
     smallest = np.linalg.eigvalsh(covariances)[:, 0]
     before = np.linalg.eigvalsh(mixture.covariances)[:, 0]
-    broken = smallest < recipe.extend.min_left * before
+    broken = smallest < MIN_LEFT * before
     extent = max(map(geometry.extent, result.clouds))
     floor = recipe.min_variance * extent**2 * np.eye(mixture.dimension)
     means = np.where(broken[:, None], own_means, means)
@@ -311,8 +314,8 @@ def _match(result: Registration, cloud: Points, options: Options) -> Pose:
 def _old_priors(result: Registration, count: int, recipe: AlignRecipe) -> Float[Array, "M K"]:
     """What the old clouds see: as before, and of new components as of those they never saw."""
     rows = result.visibility
-    smoothing = recipe.model.smoothing
-    unseen = smoothing / (result.moments.mass.sum(1, keepdims=True) + smoothing * count)
+    pseudo = recipe.model.pseudo_points
+    unseen = pseudo / (result.moments.mass.sum(1, keepdims=True) + pseudo * count)
     longer = np.concatenate([rows, np.repeat(unseen, count - rows.shape[1], axis=1)], 1)
     return _rescaled(longer, rows.sum(1))
 

@@ -105,12 +105,12 @@ def _compare(
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0))
     for verdict, twist, deviation in zip(verdicts, twists, deviations, strict=True):
         shift = loop.largest_step(twist[None], RADIUS)
-        chance = recipe.judge.min_sigmas * loop.largest_step(deviation[None], RADIUS)
-        if shift <= max(recipe.judge.weak_shift, chance) or verdict.verdict == "failed":
+        chance = recipe.same_sigmas * loop.largest_step(deviation[None], RADIUS)
+        if shift <= max(recipe.verdict.weak_shift, chance) or verdict.verdict == "failed":
             yield verdict
             continue
         turn = np.degrees(np.linalg.norm(twist[: -fit.mixture.dimension]))
-        failed = shift > max(recipe.judge.failed_shift, chance)
+        failed = shift > max(recipe.verdict.failed_shift, chance)
         reason = (
             f"free refinement turns it by {turn:.2g} degrees and moves its points by up to"
             f" {shift * RADIUS:.1%} of the extent"

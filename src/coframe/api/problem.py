@@ -21,7 +21,8 @@ from coframe.errors import InputError
 from coframe.input.checks import as_poses, as_priors, check_near, unit_doubt
 from coframe.input.given import Given
 from coframe.input.normalise import Normalisation
-from coframe.input.options import Options, PosePrior
+from coframe.input.options import Options
+from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
 from coframe.result.assemble import Solution
 from coframe.result.registration import Registration

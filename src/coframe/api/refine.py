@@ -63,7 +63,7 @@ def refine(
         run = Run(given.clouds, given.counts, frames, level, rng, options.threads, recipe=recipe)
         drawn = run.draw(options.points)
         fit = run.fit(drawn, frames.enter_poses(result.poses, origin), level)
-        for _ in range(recipe.refine_passes - 1):
+        for _ in range(recipe.repetitions - 1):
             fit = run.fit(drawn, fit.poses, level, history=fit.history)
         solution = Solution(fit, frames, origin, range(len(result.poses)))
         refined = assemble(given, [solution], recipe=recipe)

@@ -21,11 +21,11 @@ from coframe.input.given import open_clouds
 from coframe.input.options import (
     DEFAULTS,
     Options,
-    PosePrior,
     check_callables,
     check_kind,
     check_options,
 )
+from coframe.input.prior import PosePrior
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.start import search

@@ -313,7 +313,8 @@ def _bytes(arrays: Arrays) -> bytes:
 
 def _state_to_arrays(state: State, known: int) -> Arrays:
     """A state as arrays, without the history that was known when its phase began."""
-    numbers = [state.stride, state.turns, state.settled, state.best, ENDS.index(state.status)]
+    end = ENDS.index(state.status)
+    numbers = [state.stride, state.taken, state.turns, state.best, end]
     arrays = {
         "poses": state.poses,
         "loop": np.array(numbers),
@@ -330,7 +331,7 @@ def _state_to_arrays(state: State, known: int) -> Arrays:
 
 def _state_from_arrays(kept: Arrays, history: tuple[Iteration, ...]) -> State:
     """The inverse of `_state_to_arrays`."""
-    stride, turns, settled, best, end = kept["loop"].tolist()
+    stride, taken, turns, best, end = kept["loop"].tolist()
     before = None
     if "before_poses" in kept:
         before = kept["before_poses"], Mixture.from_arrays(kept, "before_")
@@ -339,9 +340,9 @@ def _state_from_arrays(kept: Arrays, history: tuple[Iteration, ...]) -> State:
         Mixture.from_arrays(kept),
         stride,
         int(turns),
-        int(settled),
         best,
         kept.get("twist"),
+        taken,
         before,
         (*history, *loop.history_from_arrays(kept)),
         ENDS[int(end)],

@@ -24,6 +24,8 @@ from coframe.types import Array, Points, Poses
 LOG2E = 1 / np.log(2)
 # [guard] Share of a point's posterior mass that may be lost to skipped components; see `kernels`.
 TOLERANCE = 1e-9
+# [guard] The same while EM runs: far below what a level resolves.
+EM_TOLERANCE = 1e-6
 # [size] Pieces of a sweep beyond one per cloud: enough to keep many threads busy, few enough to sum
 # quickly.
 TASKS = 64

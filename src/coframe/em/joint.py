@@ -41,6 +41,8 @@ from coframe.types import Array, Poses
 CHUNK = 512
 # [guard] Share of the upper bound of H's diagonal that regularises clouds which share no component.
 TRACE = 1e-12
+# [limit] Points of a cloud on components that others see: with less than one, its pose is unknown.
+MIN_SHARED = 1.0
 # [guard] Extents or radians: steps are clipped to this; only a singular system asks for more.
 LONGEST = 1e4
 
@@ -137,7 +139,7 @@ class System:
         would be as uncertain as they are.
         """
         gauge_free = self.constraints.gauge_free
-        constrained = self._shared() > self.recipe.min_shared
+        constrained = self._shared() > MIN_SHARED
         if gauge_free and not constrained.all():
             free = self.constraints.allowed(1, len(self.centre))[0]
             own = np.tile(np.diag(free / LEAST_INFORMATION), (len(self.poses), 1, 1))

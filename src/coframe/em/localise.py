@@ -19,6 +19,12 @@ from coframe.em.recipe import LOCALISE, MODEL, LocaliseRecipe, ModelRecipe
 from coframe.geometry import levers
 from coframe.types import Array, Pose
 
+# [guard] Share of a point's posterior mass that the kernels may skip: far below what one frame or
+# a trial on few points resolves.
+TOLERANCE = 1e-4
+# [guard] Points: components with less mass have no mean to step with, and no say in the step.
+MIN_MASS = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class BlurredMixture:
@@ -78,26 +84,24 @@ def localise(
     pose: Pose,
     steps: int | None = None,
     *,
-    each: int | None = None,
     recipe: LocaliseRecipe = LOCALISE,
 ) -> Localisation:
     """EM over the pose of one cloud: Gauss-Newton steps on Q, with components of shrinking blur.
 
-    At most `steps` in all, `each` for a blur but the last; by default as the recipe says.
+    At most `steps` in all; by default as many as the recipe says.
     """
     steps = recipe.max_steps if steps is None else steps
-    each = recipe.steps_per_blur if each is None else each
     # One thread: there is too little work to share, and the other cores read ahead.
-    sweep = Sweep([cloud], threads=1, tolerance=recipe.tolerance)
+    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)
     D = cloud.dimension
     visibility = None
     explained, value, taken = 0.0, -np.inf, 0
     for number, level in enumerate(target.levels):
         last = number == len(target.levels) - 1
-        for _ in range(steps - taken if last else each):
+        for _ in range(steps - taken if last else recipe.steps_per_blur):
             seen = replace(level.mixture, visibility=visibility)
             moments, log_likelihood = sweep.moments(pose[None], seen, components=level.components)
-            step = _step(moments[0], level.precisions, recipe.min_mass)
+            step = _step(moments[0], level.precisions)
             moved = geometry.exp(step) @ pose
             # Products of many motions leave the rotations, and a constant velocity doubles the
             # error in every frame.
@@ -109,20 +113,18 @@ def localise(
             explained = float(moments.mass.sum() / sweep.points[0])
             taken += 1
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
-            if length < (recipe.last_step_tolerance if last else recipe.step_tolerance):
+            if length < recipe.step_tolerance:
                 break
     return Localisation(pose, explained, taken, value)
 
 
-def _step(
-    moments: Moments, precisions: Float[Array, "K D D"], min_mass: float
-) -> Float[Array, " P"]:
+def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:
     """The twist (omega, tau) about the origin of one Gauss-Newton step on Q, the means fixed.
 
     The points of a component share its arm in the matrix, which only shapes the step, but not in
     the gradient.
     """
-    seen = moments.mass > min_mass
+    seen = moments.mass > MIN_MASS
     mass = moments.mass[seen]
     first = moments.first[seen]
     about = moments.about[seen]

@@ -90,9 +90,9 @@ class State:
     mixture: Mixture
     stride: float  # of the next step
     turns: int = 0  # iterations so far, rejected steps included
-    settled: int = 0  # iterations in a row that changed little
     best: float = -np.inf  # highest penalised log-likelihood so far
     twist: Float[Array, "M P"] | None = None  # the last step
+    taken: float = 1.0  # the stride of the last step
     # Where the last step came from, while it may still be rejected.
     before: tuple[Poses, Mixture] | None = None
     history: tuple[Iteration, ...] = ()
@@ -130,7 +130,7 @@ class Stopping:
 
     It stops when no point at distance `radius` from the scene's centre moves by more than
     tolerance * radius relative to the others in an iteration, and the log-likelihood per point
-    gains less than `gain`, several times in a row; so neither units nor the number of points
+    gains less than `gain`; so neither units nor the number of points
     matter. Tolerance 0 runs all iterations.
     """
 
@@ -188,7 +188,8 @@ def batch(
             past = steps.expect(poses, mixture)[0] if past is None else past
             poses, motions = steps.move(past, poses, mixture, 0.0)
             mixture = steps.update(past, motions, mixture)
-            now = replace(now, poses=poses, mixture=mixture, stride=0.0, turns=now.turns + 1)
+            turns = now.turns + 1
+            now = replace(now, poses=poses, mixture=mixture, stride=0.0, turns=turns, twist=None)
             on_state(now)
             continue
         past = moments if accelerated else None
@@ -200,21 +201,19 @@ def batch(
         moved = largest_step(twist, stopping.radius)
         step = Iteration(len(now.history), float(log_likelihood.sum()), moved, poses, points)
         gain = stopping.tolerance if stopping.gain is None else stopping.gain
-        little = moved < stopping.tolerance and value - now.best < gain * points
-        settled = now.settled + 1 if little else 0
+        settled = moved < stopping.tolerance and value - now.best < gain * points
         stopped = on_iteration(step)
-        converged = settled == recipe.settled_iterations
         now = State(
             poses,
             mixture,
-            _next_stride(stride, now.twist, twist, recipe) if accelerated else stride,
+            _next_stride(now, twist, stride, recipe) if accelerated else stride,
             now.turns + 1,
-            settled,
             value,
             twist,
+            stride,
             before if accelerated else None,
             (*now.history, step),
-            Status.STOPPED if stopped else Status.CONVERGED if converged else None,
+            Status.STOPPED if stopped else Status.CONVERGED if settled else None,
         )
         on_state(now)
     now = replace(now, status=now.status or Status.ITERATION_LIMIT)
@@ -250,16 +249,18 @@ def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
 
 
 def _next_stride(
-    stride: float, last: Float[Array, "M P"] | None, twists: Float[Array, "M P"], recipe: LoopRecipe
+    now: State, twist: Float[Array, "M P"], stride: float, recipe: LoopRecipe
 ) -> float:
-    """Longer while the steps keep their direction, shorter when they turn."""
-    if last is None:
-        return stride
-    lengths = np.linalg.norm(last) * np.linalg.norm(twists)
-    agreement = (last * twists).sum() / max(lengths, np.finfo(float).tiny)
-    if agreement > recipe.lengthen_above:
-        return min(recipe.lengthen_by * stride, recipe.max_stride)
-    return max(1.0, recipe.shorten_by * stride) if agreement < recipe.shorten_below else stride
+    """The over-relaxation that would end at the fixed point if each step kept its direction.
+
+    Where a step that was over-relaxed by s leaves a share r of itself to the next, a stride of
+    s / (1 - r) leaves nothing: the secant method, along the last step.
+    """
+    if now.twist is None:
+        return 1.0
+    last, new = now.twist / now.taken, twist / stride
+    remaining = (last * new).sum() / max((last * last).sum(), np.finfo(float).tiny)
+    return max(1.0, now.taken / max(1 - remaining, now.taken / recipe.max_stride))
 
 
 def history_to_arrays(history: Sequence[Iteration]) -> dict[str, Shaped[Array, "..."]]:

@@ -91,7 +91,7 @@ class MixtureStep:
         pooled = moments.pooled() if motions is None else moments.moved_and_pooled(motions)
         new = means(pooled)
         shapes = covariances(pooled, new, 0.0, mixture.covariances)
-        roundness = np.inf if self.spheres else self.recipe.roundness
+        roundness = np.inf if self.spheres else self.recipe.pseudo_points
         shapes = round_covariances(shapes, roundness, pooled.mass)
         visibility = cloud_priors(moments.mass, common=self.spheres, recipe=self.recipe)
         shapes = shapes + self.floor * np.eye(len(new[0]))

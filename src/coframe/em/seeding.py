@@ -33,7 +33,7 @@ def seed(
     d = points[order] - np.repeat(means, count[:, 0], axis=0)
     scatter = np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / count[..., None]
     covariances = scatter + floor * np.eye(D)
-    covariances = round_covariances(covariances, recipe.roundness, count[:, 0].astype(float))
+    covariances = round_covariances(covariances, recipe.pseudo_points, count[:, 0].astype(float))
     visibility = np.full((clouds, len(means)), (1 - recipe.outlier_share) / len(means))
     mixture = Mixture(means, covariances, visibility[0], 0.0, visibility)
     mean_log_density = float(np.mean(np.log(mixture.weights) + mixture.log_peaks)) - D / 2
@@ -62,7 +62,7 @@ def cloud_priors(
     """
     if common:
         mass = np.broadcast_to(mass.mean(0), mass.shape)
-    smoothed = mass + recipe.smoothing
+    smoothed = mass + recipe.pseudo_points
     return smoothed / smoothed.sum(1, keepdims=True) * (1 - recipe.outlier_share)
 
 
@@ -70,7 +70,7 @@ def log_visibility_prior(mixture: Mixture, recipe: ModelRecipe = MODEL) -> float
     """The logarithm of the Dirichlet prior behind `cloud_priors`, up to a constant."""
     if mixture.visibility is None:
         return 0.0
-    return recipe.smoothing * float(np.log(mixture.visibility).sum())
+    return recipe.pseudo_points * float(np.log(mixture.visibility).sum())
 
 
 def outlier_density(log_density: float, recipe: ModelRecipe = MODEL) -> float:

@@ -19,7 +19,7 @@ from coframe.em.constraints import Prior
 from coframe.errors import LARGEST_NUMBER, InputError, one_line, visible
 from coframe.geometry import extent
 from coframe.input.normalise import Normalisation
-from coframe.input.options import PosePrior
+from coframe.input.prior import PosePrior
 from coframe.input.source import stray
 from coframe.io.scan import refuse_masked
 from coframe.types import Array, Points, Poses

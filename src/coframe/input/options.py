@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""What users may choose: options, and what they know of poses beforehand."""
+"""What users may choose. Nothing heavy is imported: the help of the command line comes this way."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from coframe.errors import InputError
-from coframe.types import Array, Pose
 
 MOTIONS = ("rigid", "translation", "yaw")
 STARTS = ("auto", "identity", "match")
@@ -79,7 +76,7 @@ class Options:
             raise InputError(f"start: expected one of {', '.join(STARTS)}, found {self.start!r}")
         least = {"components": 1, "points": 1, "iterations": 1, "seed": 0, "threads": 1}
         check_whole(self, least)
-        if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < np.inf:
+        if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < math.inf:
             raise InputError(
                 f"tolerance: expected a finite number of at least 0, found {self.tolerance!r}"
             )
@@ -89,36 +86,6 @@ class Options:
         return {"method": "register"} | {
             name: value for name, value in asdict(self).items() if name not in WITHOUT_EFFECT
         }
-
-
-@dataclass(frozen=True, eq=False)
-class PosePrior:
-    """A soft constraint on the pose of one cloud: from a turntable, GNSS, a tracked scanner.
-
-    Attributes
-    ----------
-    cloud : int
-        Index of the cloud.
-    pose : (D+1, D+1) array
-        Its expected pose.
-    covariance : (P, P) array
-        Of (omega, tau): the cloud is turned by omega [rad] about the point `about` in the common
-        frame, and that point is shifted by tau [unit]. Infinite variances, all other entries of
-        their rows and columns zero, say that nothing is known.
-    about : (D,) array, optional
-        The point, in the cloud's own coordinates. Default: the cloud's median, as for
-        `Registration.pose_covariance`; zeros for a sensor that sits in its own origin.
-
-    Examples
-    --------
-    >>> prior = coframe.PosePrior(2, result.poses[2], result.pose_covariance[2])
-    >>> coframe.register(clouds, poses=start, priors=[prior])
-    """
-
-    cloud: int
-    pose: Pose
-    covariance: Float[Array, "P P"]
-    about: Float[Array, " D"] | None = None
 
 
 def check_kind(name: str, value: Any, kind: type, article: str = "a") -> None:

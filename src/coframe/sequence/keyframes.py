@@ -11,14 +11,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
+from coframe.align.recipe import ALIGN
 from coframe.em import seeding
 from coframe.em.constraints import Constraints
-from coframe.em.estep import Cloud, Sweep
+from coframe.em.estep import EM_TOLERANCE, Cloud, Sweep
 from coframe.em.joint import JointStep
 from coframe.em.mixture import Mixture
 from coframe.em.mstep import MixtureStep
-from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.types import Array, Points, Pose, Poses
+
+# [limit] Key frames that a joint registration moves, at least: two stay where localisation has put
+# them. So many begin a segment, and segments of fewer are not searched for.
+MIN_KEYFRAMES = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +45,13 @@ def members(keyframes: Sequence[Keyframe], segment: int) -> Int[Array, " n"]:
     return np.flatnonzero([keyframe.segment == segment for keyframe in keyframes])
 
 
-def viewpoint_distance(
-    poses: Poses, pose: Pose, unit: float, recipe: SequenceRecipe = SEQUENCE
-) -> Float[Array, " M"]:
+def viewpoint_distance(poses: Poses, pose: Pose, unit: float) -> Float[Array, " M"]:
     """[unit] How differently poses look at the scene: the distance of the sensors plus that of two
-    points before them, along z.
+    points before them, along z, half a unit away: in the middle of what a frame shows.
     """
 
     def looked_at(T: Array) -> Array:
-        return geometry.translation(T) + recipe.look_ahead * unit * geometry.rotation(T)[..., :, -1]
+        return geometry.translation(T) + unit / 2 * geometry.rotation(T)[..., :, -1]
 
     sensors = np.linalg.norm(geometry.translation(poses) - geometry.translation(pose), axis=1)
     return (sensors + np.linalg.norm(looked_at(poses) - looked_at(pose), axis=1)) / unit
@@ -61,7 +63,6 @@ def window(
     pose: Pose,
     count: int,
     unit: float,
-    recipe: SequenceRecipe = SEQUENCE,
 ) -> list[int]:
     """Of the key frames `among`, half of `count` the latest, half older ones that look at the scene
     most like `pose`; in their order.
@@ -70,7 +71,7 @@ def window(
         return among.tolist()
     recent = count // 2
     older = np.array([keyframes[i].pose for i in among[: len(among) - recent]])
-    distance = viewpoint_distance(older, pose, unit, recipe)
+    distance = viewpoint_distance(older, pose, unit)
     near = np.argsort(distance, kind="stable")[: count - recent]
     return [*among[np.sort(near)].tolist(), *among[len(among) - recent :].tolist()]
 
@@ -82,23 +83,21 @@ def register_window(
     iterations: int,
     rng: np.random.Generator,
     threads: int | None = None,
-    recipe: SequenceRecipe = SEQUENCE,
 ) -> tuple[list[Keyframe], Mixture]:
     """The key frames after a few joint steps, the first one fixed, and a mixture of them all."""
     poses = np.array([keyframe.pose for keyframe in keyframes])
     points = np.concatenate([keyframe.points for keyframe in keyframes])
     D = points.shape[1]
-    floor = recipe.min_variance * unit**2
+    floor = ALIGN.min_variance * unit**2
     turn = geometry.random_rotation(rng, D)
     mixture = seeding.seed(points, len(keyframes), components, floor, turn)
     clouds = [keyframe.cloud for keyframe in keyframes]
-    sweep = Sweep(clouds, threads=threads, tolerance=recipe.tolerance)
+    sweep = Sweep(clouds, threads=threads, tolerance=EM_TOLERANCE)
     update = MixtureStep(floor)
     move = JointStep(Constraints(fixed=(0,)))
     moments, _ = sweep.moments(poses, mixture, full=True)
     mixture = update(moments, None, mixture)
-    # Two key frames stay where localisation has put them.
-    if len(keyframes) > 2:
+    if len(keyframes) >= MIN_KEYFRAMES:
         for _ in range(iterations):
             moments, _ = sweep.moments(poses, mixture, full=True)
             poses, motions = move(moments, poses, mixture, 1.0)

@@ -46,7 +46,7 @@ class TrackOptions:
     every: int = SEQUENCE.every
     window: int = SEQUENCE.window
     iterations: int = SEQUENCE.iterations
-    final: int = SEQUENCE.final
+    final: int = SEQUENCE.iterations
     seed: int = 0
     threads: int | None = None
 

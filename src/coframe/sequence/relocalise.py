@@ -19,9 +19,11 @@ from coframe.align.sampling import draw_rows
 from coframe.em.estep import Cloud
 from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
+from coframe.em.recipe import LOCALISE
 from coframe.input.normalise import Summary
 from coframe.input.source import InMemory
 from coframe.sequence.keyframes import (
+    MIN_KEYFRAMES,
     Keyframe,
     members,
     register_window,
@@ -37,6 +39,9 @@ from coframe.types import Array
 
 # [guard] Cells of elevation are numbered within this many: a half circle has far fewer.
 CELLS_PER_COLUMN = 1000
+
+# [limit] Submaps that a segment is matched with: the nearest come first, and more take time only.
+MAX_SUBMAPS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,11 @@ class Relocaliser:
     submaps: dict[tuple[int, ...], Submap]
     recipe: SequenceRecipe = SEQUENCE
 
+    @property
+    def submap_keyframes(self) -> int:
+        """Key frames of a submap, at most: two windows of them."""
+        return 2 * self.recipe.window
+
     def find(
         self, segment: int, proposal: Float[Array, "4 4"] | None
     ) -> tuple[int, Float[Array, "4 4"] | None]:
@@ -80,12 +90,12 @@ class Relocaliser:
         recipe = self.recipe
         own = members(self.keyframes, segment)
         last = self.keyframes[own[0]].pose
-        latest = [self.keyframes[i] for i in own[-recipe.submap_keyframes :]]
+        latest = [self.keyframes[i] for i in own[-self.submap_keyframes :]]
         submap = Submap.of(latest, recipe.submap_spacing * self.unit)
         counts = np.bincount([keyframe.segment for keyframe in self.keyframes])
         with closing(MatcherProcess()) as solver:
             for other in np.argsort(-counts, kind="stable").tolist():
-                if other == segment or counts[other] < recipe.min_keyframes:
+                if other == segment or counts[other] < MIN_KEYFRAMES:
                     continue
                 theirs = members(self.keyframes, other)
                 candidates = self._search_nearby(own, theirs, last)
@@ -98,7 +108,7 @@ class Relocaliser:
                     ),
                     default=0.0,
                 )
-                required = max(recipe.found_above * self.typical, recipe.rival_ratio * rival)
+                required = max(recipe.min_explained * self.typical, recipe.rival_ratio * rival)
                 if best.explained >= required:
                     motion = self._refine(own, theirs, best.pose)
                     if motion is not None:
@@ -121,16 +131,16 @@ class Relocaliser:
         poses = np.array([self.keyframes[i].pose for i in among])
 
         def distance(some: Array, to: Array) -> Array:
-            return viewpoint_distance(some, to, self.unit, recipe)
+            return viewpoint_distance(some, to, self.unit)
 
         centres: list[int] = []
         for i in np.argsort(distance(poses, pose), kind="stable").tolist():
             if not centres or distance(poses[centres], poses[i]).min() > recipe.submap_distance:
                 centres.append(i)
-            if len(centres) == recipe.max_submaps:
+            if len(centres) == MAX_SUBMAPS:
                 break
         near = [
-            np.sort(np.argsort(distance(poses, poses[i]), kind="stable")[: recipe.submap_keyframes])
+            np.sort(np.argsort(distance(poses, poses[i]), kind="stable")[: self.submap_keyframes])
             for i in centres
         ]
         return list(dict.fromkeys(tuple(among[each].tolist()) for each in near))
@@ -151,13 +161,16 @@ class Relocaliser:
         recipe = self.recipe
         mixture = self._mixture([self.keyframes[i] for i in self._window(theirs, last)])
         coarse = Pyramid.of(mixture, recipe.wide_blurs, self.unit)
-        fine = Pyramid.of(mixture, recipe.relocalisation_blurs[1:], self.unit)
+        fine = Pyramid.of(mixture, recipe.blurs, self.unit)
         cloud = self._sample(own)
-        few = cloud.subset(draw_rows(len(cloud), recipe.search_points, self.rng))
+        few = cloud.subset(
+            draw_rows(len(cloud), recipe.points // recipe.search_candidates, self.rng)
+        )
         back = geometry.inverse(last)
+        steps = LOCALISE.steps_per_blur * len(recipe.wide_blurs)
         starts = [last @ motion @ back for motion in self._unseen_motions()]
         first = sorted(
-            (localise(coarse, few, start, recipe.search_steps) for start in starts),
+            (localise(coarse, few, start, steps) for start in starts),
             key=lambda each: -each.explained,
         )
         return sorted(
@@ -177,9 +190,9 @@ class Relocaliser:
 
     def _sample(self, own: Int[Array, " n"]) -> Cloud:
         """Points of the latest of these key frames, in the frame of their segment."""
-        latest = [self.keyframes[i] for i in own[-self.recipe.submap_keyframes :]]
+        latest = [self.keyframes[i] for i in own[-self.submap_keyframes :]]
         points = np.concatenate([keyframe.points for keyframe in latest])
-        return Cloud.of(points[draw_rows(len(points), self.recipe.segment_points, self.rng)])
+        return Cloud.of(points[draw_rows(len(points), 2 * self.recipe.points, self.rng)])
 
     def _refine(
         self, own: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
@@ -194,20 +207,20 @@ class Relocaliser:
             for i in self._window(theirs, motion @ self.keyframes[j].pose)
         }
         near = [self.keyframes[i] for i in sorted(ends)]
-        target = Pyramid.of(self._mixture(near), recipe.relocalisation_blurs[1:], self.unit)
+        target = Pyramid.of(self._mixture(near), recipe.blurs, self.unit)
         found = localise(target, self._sample(own), motion)
-        latest = [self.keyframes[i] for i in own[-recipe.submap_keyframes :]]
+        latest = [self.keyframes[i] for i in own[-self.submap_keyframes :]]
         compatible = conflict(latest, near, found.pose, recipe) < recipe.max_conflict
         return found.pose if compatible else None
 
     def _mixture(self, keyframes: list[Keyframe]) -> Mixture:
         options = self.options
         return register_window(
-            keyframes, options.components, self.unit, 0, self.rng, options.threads, self.recipe
+            keyframes, options.components, self.unit, 0, self.rng, options.threads
         )[1]
 
     def _window(self, among: Int[Array, " m"], pose: Float[Array, "4 4"]) -> list[int]:
-        return window(self.keyframes, among, pose, self.options.window, self.unit, self.recipe)
+        return window(self.keyframes, among, pose, self.options.window, self.unit)
 
 
 def differ(
@@ -217,7 +230,7 @@ def differ(
     recipe: SequenceRecipe = SEQUENCE,
 ) -> bool:
     """Whether two poses are different candidates."""
-    return bool(viewpoint_distance(one[None], other, unit, recipe)[0] > recipe.same_candidate)
+    return bool(viewpoint_distance(one[None], other, unit)[0] > recipe.same_view)
 
 
 def match_submaps(
@@ -278,7 +291,7 @@ def hidden_share(
     nearest = distance[order][first]
     slot = np.minimum(np.searchsorted(names, scene_cells), len(names) - 1)
     in_view = names[slot] == scene_cells
-    hiding = scene_distance < recipe.in_front * nearest[slot]
+    hiding = scene_distance < (1 - recipe.max_conflict) * nearest[slot]
     return float(hiding[in_view].sum() / max(in_view.sum(), 1))
 
 

@@ -6,8 +6,15 @@ from jaxtyping import Float, Shaped
 
 from coframe.em import kernels
 from coframe.io.frames import Frame
-from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
+from coframe.sequence.recipe import SEQUENCE
 from coframe.types import Array
+
+# [size] Points of a patch.
+PATCH_POINTS = 32
+# [limit] Rounds in which points that are too many for one patch go to the others.
+SHARE_ROUNDS = 4
+# [guard] Share of the wanted points at which these rounds end.
+SHARE_COMPLETE = 0.999
 
 
 def sample_by_surface(
@@ -16,7 +23,7 @@ def sample_by_surface(
     rng: np.random.Generator,
     *,
     balance: float = 0.0,
-    recipe: SequenceRecipe = SEQUENCE,
+    resolution: float = SEQUENCE.direction_resolution,
 ) -> Frame:
     """About `count` points, spread over the surface: a near patch has many pixels, yet says no more
     than a far one.
@@ -29,8 +36,8 @@ def sample_by_surface(
     N = len(frame)
     if count >= N:
         return frame
-    order = kernels.kd_order(np.ascontiguousarray(frame.points), recipe.patch_points)
-    starts = np.arange(0, N, recipe.patch_points)
+    order = kernels.kd_order(np.ascontiguousarray(frame.points), PATCH_POINTS)
+    starts = np.arange(0, N, PATCH_POINTS)
     size = np.diff(np.append(starts, N))
     mean = np.add.reduceat(frame.points[order], starts) / size[:, None]
     d = frame.points[order] - np.repeat(mean, size, axis=0)
@@ -39,9 +46,8 @@ def sample_by_surface(
     )
     area = np.sqrt(np.maximum(spread[:, 1:].prod(1), 0)) + np.finfo(float).tiny
     if balance > 0:
-        resolution = recipe.direction_resolution
         area = area * _area_of_direction(axes[:, :, 0], mean, area, resolution) ** -balance
-    shares = _shares(area, size, count, recipe)
+    shares = _shares(area, size, count)
     wanted = np.minimum(np.diff(np.floor(np.cumsum(shares) + rng.random()), prepend=0), size)
     # The points of a patch are in kd order: points at even distances in that order, from a random
     # one on, are spread over the patch.
@@ -65,15 +71,13 @@ def _area_of_direction(
     return np.bincount(same.ravel(), area)[same.ravel()]
 
 
-def _shares(
-    area: Float[Array, " B"], size: Shaped[Array, " B"], count: int, recipe: SequenceRecipe
-) -> Float[Array, " B"]:
+def _shares(area: Float[Array, " B"], size: Shaped[Array, " B"], count: int) -> Float[Array, " B"]:
     """`count` shared out by area, to each patch at most its size."""
     share = np.zeros(len(area))
-    for _ in range(recipe.share_rounds):
+    for _ in range(SHARE_ROUNDS):
         free = share < size
         share[free] += (count - share.sum()) * area[free] / area[free].sum()
         share = np.minimum(share, size)
-        if share.sum() > recipe.share_complete * count:
+        if share.sum() > SHARE_COMPLETE * count:
             break
     return share

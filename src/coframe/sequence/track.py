@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from coframe.align.recipe import ALIGN
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import seeding
 from coframe.em.mixture import Mixture
@@ -145,7 +146,7 @@ class Track(Trajectory):
         points = self.merged()
         if not len(points):
             raise InputError("model: expected frames that show something, found none")
-        floor = SEQUENCE.min_variance * extent(points) ** 2
+        floor = ALIGN.min_variance * extent(points) ** 2
         return seeding.seed(points, 1, components, floor, np.eye(points.shape[1]))
 
     def record(self) -> dict[str, object]:

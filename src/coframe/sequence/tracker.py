@@ -20,7 +20,7 @@ from coframe.em.mixture import Mixture
 from coframe.geometry import extent
 from coframe.io.frames import Frame
 from coframe.sequence import keyframes, relocalise
-from coframe.sequence.keyframes import Keyframe
+from coframe.sequence.keyframes import MIN_KEYFRAMES, Keyframe
 from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.sequence.relocalise import Relocaliser, Submap
@@ -30,6 +30,10 @@ from coframe.types import Array, Pose
 
 # [limit] Coordinates, and inverse extents: beyond, there is no unit of length.
 LARGEST = 1e30
+# [limit] Points of a frame; with fewer it counts as empty.
+MIN_POINTS = 200
+# [limit] Key frames that the last joint registration moves: bounds its time and memory.
+FINAL_KEYFRAMES = 300
 # [guard] Smallest extent of a frame over its largest coordinate, in units of rounding.
 ROUNDINGS = 8
 
@@ -107,7 +111,7 @@ class Tracker:
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.options.seed)
-        self.next_search = self.recipe.min_keyframes
+        self.next_search = MIN_KEYFRAMES
         self._submaps: dict[tuple[int, ...], Submap] = {}
 
     def pose(self, index: int) -> Float[Array, "4 4"]:
@@ -130,12 +134,15 @@ class Tracker:
 
         It depends on nothing that was tracked, so that it may be done ahead.
         """
-        if not _shows_something(frame, self.recipe.min_points):
+        if not _shows_something(frame):
             return PreparedFrame(frame.time, None, 0.0)
         rng = np.random.default_rng([self.options.seed, index])
-        balance = self.recipe.direction_balance
         some = sample_by_surface(
-            frame, self.options.points, rng, balance=balance, recipe=self.recipe
+            frame,
+            self.options.points,
+            rng,
+            balance=self.recipe.direction_balance,
+            resolution=self.recipe.direction_resolution,
         )
         cloud = Cloud.of(some.points, some.weights / some.weights.mean())
         return PreparedFrame(frame.time, cloud, extent(some.points))
@@ -167,20 +174,20 @@ class Tracker:
         assert self.mixture is not None
         start = self.pose(last) @ self.velocity
         found = localise(self.target, cloud, start)
-        if found.explained >= self.recipe.lost_below * self.typical:
+        if found.explained >= self.recipe.min_explained * self.typical:
             return found
         wide = Pyramid.of(self.mixture, self.recipe.relocalisation_blurs, self.unit)
         found = max(
             (localise(wide, cloud, each) for each in (start, self.pose(last))),
             key=lambda each: each.explained,
         )
-        return found if found.explained >= self.recipe.found_above * self.typical else None
+        return found if found.explained >= self.recipe.min_explained * self.typical else None
 
     def _begin_segment(self, frame: PreparedFrame) -> Localisation:
         """A new segment, which begins at the last known pose."""
         members = self.members(self.segment)
         # A segment of too few key frames could not be found again.
-        if self.segment != self.main and len(members) < self.recipe.min_keyframes:
+        if self.segment != self.main and len(members) < MIN_KEYFRAMES:
             self.base = [-1 if base in members else base for base in self.base]
             del self.keyframes[len(self.keyframes) - len(members) :]
         self.unit = self.unit or frame.extent
@@ -188,7 +195,7 @@ class Tracker:
         self.target = None
         self.mixture = None
         self.velocity = np.eye(4)
-        self.next_search = self.recipe.min_keyframes
+        self.next_search = MIN_KEYFRAMES
         self.proposal = None
         self.merge = None
         pose = self._last_pose(len(self.times) - 1)
@@ -201,7 +208,7 @@ class Tracker:
         self.velocity = geometry.inverse(self.pose(index - 1)) @ pose if consecutive else np.eye(4)
         if self.target is not None:
             self.typical += self.recipe.explained_rate * (found.explained - self.typical)
-        first = len(self.members(self.segment)) < self.recipe.min_keyframes
+        first = len(self.members(self.segment)) < MIN_KEYFRAMES
         if self.since >= self.options.every or first:
             self._add_keyframe(Keyframe(index, cloud, pose, self.segment))
             pose = self.keyframes[-1].pose
@@ -220,18 +227,20 @@ class Tracker:
         """Whether the sensor may have moved on unseen in this time."""
         if len(self.times) <= 2:
             return False
-        usual = np.median(np.diff(self.times[-self.recipe.gap_frames :]))
+        frames = round(2 / self.recipe.explained_rate)  # of a mean over as long a time
+        usual = np.median(np.diff(self.times[-frames:]))
         return bool(seconds > self.recipe.max_gap * usual)
 
     def _window(self, among: Int[Array, " n"], pose: Float[Array, "4 4"]) -> list[int]:
         count = self.options.window
-        return keyframes.window(self.keyframes, among, pose, count, self.unit, self.recipe)
+        return keyframes.window(self.keyframes, among, pose, count, self.unit)
 
     def _add_keyframe(self, keyframe: Keyframe) -> None:
         self.keyframes.append(keyframe)
         self._update_model()
         self.since = 0
-        if self.segment != self.main:
+        # A segment that has become the largest goes on with what it has found until then.
+        if self.segment != self.main or self.proposal is not None:
             self._search()
         elif self.merge is not None:
             self._check_merge(self.merge)
@@ -248,8 +257,8 @@ class Tracker:
         *older, dropped = members[: -self.options.window].tolist()
         pose = self.keyframes[dropped].pose
         poses = np.array([self.keyframes[i].pose for i in older])
-        distance = keyframes.viewpoint_distance(poses, pose, self.unit, self.recipe)
-        if (distance < self.recipe.same_view).sum() < self.recipe.same_view_count:
+        distance = keyframes.viewpoint_distance(poses, pose, self.unit)
+        if distance.min() >= self.recipe.same_view:
             return
         heir = older[int(np.argmin(distance))]
         motion = geometry.inverse(self.keyframes[heir].pose) @ pose
@@ -275,7 +284,6 @@ class Tracker:
             options.iterations,
             self.rng,
             options.threads,
-            self.recipe,
         )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
@@ -289,7 +297,7 @@ class Tracker:
         count = len(self.members(self.segment))
         if count < self.next_search:
             return
-        self.next_search = max(count + recipe.search_step, int(recipe.search_growth * count))
+        self.next_search = _grown(count)
         before = self.proposal
         relocaliser = Relocaliser(
             self.keyframes, self.options, self.unit, self.typical, self.rng, self._submaps, recipe
@@ -321,14 +329,16 @@ class Tracker:
     def _check_merge(self, merge: Merge) -> None:
         """Undo a merge that contradicts what was seen since."""
         recipe = self.recipe
+        # As long as the recent half of a window still has key frames from before.
+        probation = self.recipe.window // 2
         since = self.keyframes[merge.count :]
         members = self.members(self.segment)
         older = self._window(members[members < merge.first], self.keyframes[-1].pose)
         near = [self.keyframes[i] for i in older]
-        found = relocalise.conflict(since[-recipe.probation :], near, np.eye(4), recipe)
+        found = relocalise.conflict(since[-probation:], near, np.eye(4), recipe)
         if found > recipe.max_conflict:
             self._undo(merge)
-        elif len(since) >= recipe.probation:
+        elif len(since) >= probation:
             self.merge = None
 
     def _undo(self, merge: Merge) -> None:
@@ -341,7 +351,7 @@ class Tracker:
         self.segment = new
         self.merge = None
         self.proposal = None
-        self.next_search = len(self.members(new)) + self.recipe.search_step
+        self.next_search = _grown(len(self.members(new)))
         self._update_model()
 
     @quiet_blas()
@@ -351,10 +361,10 @@ class Tracker:
         """
         options, recipe = self.options, self.recipe
         members = self.members(self.main)
-        count = min(len(members), recipe.final_keyframes)
+        count = min(len(members), FINAL_KEYFRAMES)
         even = np.linspace(0, len(members) - 1, count).round().astype(np.int64)
         chosen = members[np.unique(even)]
-        if len(chosen) < recipe.min_keyframes or not options.final:
+        if len(chosen) < MIN_KEYFRAMES or not options.final:
             return
         moved, _ = keyframes.register_window(
             [self.keyframes[i] for i in chosen],
@@ -363,7 +373,6 @@ class Tracker:
             options.final,
             self.rng,
             options.threads,
-            recipe,
         )
         ends = [*chosen[1:], len(self.keyframes)]
         for begin, end, keyframe in zip(chosen, ends, moved, strict=True):
@@ -372,9 +381,16 @@ class Tracker:
                 self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
 
 
-def _shows_something(frame: Frame, min_points: int) -> bool:
+def _grown(keyframes: int) -> int:
+    """The key frames of a segment after which it is searched for again: half as many more, and
+    two at least, so that it has something new to say.
+    """
+    return keyframes + max(2, keyframes // 2)
+
+
+def _shows_something(frame: Frame) -> bool:
     """Whether a frame has enough points that do not coincide."""
-    if len(frame) < min_points:
+    if len(frame) < MIN_POINTS:
         return False
     farthest, size = np.abs(frame.points).max(), extent(frame.points)
     smallest = max(ROUNDINGS * np.finfo(float).eps * farthest, 1 / LARGEST)

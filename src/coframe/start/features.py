@@ -22,6 +22,18 @@ from coframe.input.source import InMemory, Source
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array, Points
 
+# [format] Bins of each of a descriptor's three angles, as Rusu et al. (2009) define it.
+BINS = 11
+# [limit] The spacing is sought between the median distance from the centre and this fraction of it:
+# no line of 2,000 points is longer.
+SPACING_RANGE = 1000.0
+# [limit] Bisections of that range, which find the spacing to 0.2 %.
+SPACING_BISECTIONS = 12
+# [limit] Steps of the search for the direction that a cloud was seen from.
+VIEW_STEPS = 20
+# [guard] A cloud whose mean normal is shorter was not seen from one direction.
+MIN_VIEW_LENGTH = 1e-3
+
 
 @dataclass(frozen=True)
 class ThinScan:
@@ -63,11 +75,12 @@ class ThinScan:
         """The scan of points that are one spacing apart already. Stray points are left out."""
         tree = cKDTree(points)
         count = tree.query_ball_point(points, recipe.normal_radius, return_length=True)
-        kept = count > recipe.max_stray_neighbours
-        if kept.sum() > recipe.max_stray_neighbours and not kept.all():
+        line = 2 * recipe.normal_radius  # Points of a line through a point: fewer are stray.
+        kept = count >= line
+        if kept.sum() >= line and not kept.all():
             points = points[kept]
             tree = cKDTree(points)
-        normals = orient_normals(points, *fit_normals(points, tree, recipe), recipe)
+        normals = orient_normals(points, fit_normals(points, tree, recipe), recipe)
         return cls(
             points,
             normals,
@@ -77,9 +90,7 @@ class ThinScan:
         )
 
 
-def find_spacing(
-    clouds: PerCloud[Source], summaries: Sequence[Summary], count: int, recipe: StartRecipe = START
-) -> float:
+def find_spacing(clouds: PerCloud[Source], summaries: Sequence[Summary], count: int) -> float:
     """The side of a grid of which the median cloud touches about `count` cells, in user units.
 
     Clouds that have fewer points than that give the side at which most of their points have a cell
@@ -88,10 +99,11 @@ def find_spacing(
     high = float(np.median(clouds.map(reach, summaries)))
     if high == 0:  # Most points coincide.
         high = max(float(np.abs([s.low - s.median, s.high - s.median]).max()) for s in summaries)
-    low = high / recipe.spacing_range
+    low = high / SPACING_RANGE
     points = float(np.median([summary.count for summary in summaries]))
-    wanted = min(count, recipe.max_cells_per_point * points)
-    for _ in range(recipe.spacing_bisections):
+    # So many cells would points at random touch of as many cells as there are points.
+    wanted = min(count, (1 - np.exp(-1)) * points)
+    for _ in range(SPACING_BISECTIONS):
         middle = float(np.sqrt(low * high))
         if np.median(clouds.map(touched, summaries, shared=(middle,))) > wanted:
             low = middle
@@ -156,8 +168,8 @@ def _cell(points: Points, summary: Summary, side: float) -> Int[Array, " N"]:
 
 def fit_normals(
     points: Float[Array, "n 3"], tree: cKDTree, recipe: StartRecipe, *, planar: bool = False
-) -> tuple[Float[Array, "n 3"], Float[Array, " n"]]:
-    """Normals, of either sign, of the patch around each point, and how rough these patches are.
+) -> Float[Array, "n 3"]:
+    """Normals, of either sign, of the patch around each point.
 
     `planar`: the points are in the plane z = 0, and so are the normals of the lines through them.
     """
@@ -179,8 +191,7 @@ def fit_normals(
     second += 1e-6 * np.diag([1.0, 2.0, 3.0])
     if planar:
         second[:, 2, 2] = 1e3 * radius**2  # So large that no normal is along z.
-    values, vectors = np.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])
-    return vectors[:, :, 0], values[:, 0] / np.maximum(values[:, 1], np.finfo(float).tiny)
+    return np.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])[1][:, :, 0]
 
 
 def _neighbours(points: Float[Array, "n 3"], tree: cKDTree, radius: float) -> tuple[Array, Array]:
@@ -192,7 +203,6 @@ def _neighbours(points: Float[Array, "n 3"], tree: cKDTree, radius: float) -> tu
 def orient_normals(
     points: Float[Array, "n 3"],
     normals: Float[Array, "n 3"],
-    roughness: Float[Array, " n"],
     recipe: StartRecipe,
 ) -> Float[Array, "n 3"]:
     """Normals whose signs agree between neighbours, carried along a tree that avoids sharp edges.
@@ -204,8 +214,7 @@ def orient_normals(
     near = cKDTree(points).query(points, min(recipe.sign_neighbours + 1, n))[1]
     source, target = np.repeat(np.arange(n), near.shape[1] - 1), near[:, 1:].ravel()
     agreement = np.abs((normals[source] * normals[target]).sum(1))
-    rough = recipe.roughness_cost * (roughness[source] + roughness[target])
-    cost = 1.0 - agreement + rough + 1e-6
+    cost = 1.0 - agreement + 1e-6
     graph = coo_array((cost, (source, target)), shape=(n, n)).tocsr()
     graph = graph.maximum(graph.T)
     tree = minimum_spanning_tree(graph)
@@ -245,7 +254,7 @@ def describe(
         (u * d).sum(1),  # The cosine phi.
         np.arctan2((w * other).sum(1), (u * other).sum(1)) / np.pi,  # The angle theta.
     )
-    simple = np.concatenate([_histograms(source, angle, n, recipe.bins) for angle in angles], 1)
+    simple = np.concatenate([_histograms(source, angle, n, BINS) for angle in angles], 1)
     weights = csr_array((1 / np.maximum(distance, 1.0), (source, target)), shape=(n, n))
     total = np.maximum(np.asarray(weights.sum(1)).reshape(n, 1), np.finfo(float).tiny)
     full = simple + (weights @ simple) / total
@@ -271,15 +280,14 @@ def find_view(
 ) -> Float[Array, " 3"] | None:
     """The direction a cloud was scanned from, if it was one: no point hides another there."""
     mean = normals.mean(0)
-    for _ in range(recipe.view_steps):  # Towards a direction that the most slanted normals face.
-        slanted = normals @ mean < recipe.slanted_cosine * np.linalg.norm(mean)
-        mean = mean + normals[slanted].sum(0) / len(normals)
+    for _ in range(VIEW_STEPS):  # Towards a direction that all normals face.
+        mean = mean + normals[normals @ mean < 0].sum(0) / len(normals)
     length = float(np.linalg.norm(mean))
-    if length < recipe.min_view_length:
+    if length < MIN_VIEW_LENGTH:
         return None
     direction = mean / length
     depth = DepthImage.of(points, direction).at(points) - points @ direction
-    return direction if np.mean(depth > recipe.hidden_depth) < recipe.max_hidden_share else None
+    return direction if np.mean(depth > recipe.normal_radius) < recipe.max_hidden_share else None
 
 
 @dataclass(frozen=True)

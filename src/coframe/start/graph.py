@@ -20,6 +20,13 @@ from coframe.start.verify import motion_distance
 from coframe.types import Array
 
 Groups = tuple[tuple[int, ...], ...]
+# [limit] Reweighted solutions of an averaging, of rotations and of translations each; after half as
+# many the poses no longer change.
+SWEEPS = 20
+# [limit] Inconsistent edges that are tried as trusted ones, strongest first.
+MAX_RIVALS = 8
+# [limit] Hypotheses about the poses, best first; each costs a coarse fit.
+MAX_HYPOTHESES = 3
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,7 @@ class Graph:
 
 def supported(edges: Sequence[Edge], recipe: StartRecipe = START) -> list[Edge]:
     """The edges that have more evidence than unrelated surfaces reach by chance."""
-    return [
-        edge
-        for edge in edges
-        if edge.best.weight >= needed_evidence(edge, recipe)
-        and edge.best.overlap >= recipe.min_overlap
-    ]
+    return [edge for edge in edges if edge.best.weight >= needed_evidence(edge, recipe)]
 
 
 def unambiguous(edges: Sequence[Edge], recipe: StartRecipe = START) -> list[Edge]:
@@ -56,16 +58,20 @@ def unambiguous(edges: Sequence[Edge], recipe: StartRecipe = START) -> list[Edge
     return [
         edge
         for edge in supported(edges, recipe)
-        if edge.margin >= max(needed_evidence(edge, recipe), recipe.min_margin * edge.best.weight)
+        if edge.margin >= needed_evidence(edge, recipe)
+        and edge.margin >= recipe.min_margin * edge.best.weight
         and edge.best.stiffness >= recipe.min_stiffness
     ]
 
 
 def needed_evidence(edge: Edge, recipe: StartRecipe) -> float:
-    """The evidence [nats] that an edge between scans of this size needs."""
-    return recipe.min_evidence * float(
-        np.clip(edge.size / recipe.full_size, recipe.min_evidence_share, 1)
-    )
+    """The evidence [nats] that an edge between scans of this size needs.
+
+    Of n points, about n^3 motions differ from each other, and the best of these has the logarithm
+    of their number by chance.
+    """
+    by_size = recipe.min_evidence * float(np.sqrt(edge.size / recipe.points_3d))
+    return max(by_size, 3 * float(np.log(max(edge.size, 1))))
 
 
 def solve_graph(
@@ -110,19 +116,19 @@ def find_hypotheses(
     rivals = [
         edge
         for edge in graphs[0].dropped
-        if edge.best.weight >= recipe.min_rival_evidence * _weakest(graphs[0], edge)
+        if edge.best.weight >= recipe.rival_share * _weakest(graphs[0], edge)
     ]
     for rival in sorted(rivals, key=lambda edge: -edge.best.weight):
         graphs.append(best_graph(edges, count, [*trusted, rival], recipe))
     for edge in (e for e in edges if not any(e is sure for sure in trusted)):
-        needed = max(needed_evidence(edge, recipe), recipe.min_rival_evidence * edge.best.weight)
+        needed = max(needed_evidence(edge, recipe), recipe.rival_share * edge.best.weight)
         for other in (other for other in edge.others if other.weight >= needed):
             swapped = replace(edge, best=other, others=(edge.best,))
             exchanged = [swapped if e is edge else e for e in edges]
             graphs.append(best_graph(exchanged, count, [*trusted, swapped], recipe))
     different: list[Graph] = []
     for graph in graphs:
-        if len(different) < recipe.max_hypotheses and not any(
+        if len(different) < MAX_HYPOTHESES and not any(
             _same(graph, other, recipe) for other in different
         ):
             different.append(graph)
@@ -139,7 +145,7 @@ def best_graph(
     best = _build_graph(edges, count, trusted, recipe)
     if trusted:
         return best
-    for rival in sorted(best.dropped, key=lambda edge: -edge.best.weight)[: recipe.max_rivals]:
+    for rival in sorted(best.dropped, key=lambda edge: -edge.best.weight)[:MAX_RIVALS]:
         other = _build_graph(edges, count, [rival], recipe)
         if other.evidence > best.evidence:
             best = other
@@ -153,14 +159,12 @@ def _build_graph(
     weights = np.array([edge.best.weight for edge in edges])
     if len(edges):
         certain = np.array([any(edge is other for other in trusted) for edge in edges])
-        weights = np.maximum(weights + _cycle_support(edges, count, recipe), 1.0) + np.where(
-            certain, recipe.trust * weights.sum(), 0
-        )
+        weights = np.maximum(weights + _cycle_support(edges, count, recipe), 1.0)
+        weights = np.where(certain, weights + weights.max(), weights)  # The tree uses these first.
     poses = _chain_along_tree(edges, weights, count)
-    kept = [edge for edge in edges if _gap(poses, edge, recipe) < recipe.max_gap]
-    for _ in range(recipe.averagings):
-        poses = average_motions(poses, kept, recipe)
-        kept = [edge for edge in kept if _gap(poses, edge, recipe) < recipe.max_gap]
+    kept = [edge for edge in edges if _gap(poses, edge, recipe) < recipe.first_gate]
+    poses = average_motions(poses, kept, recipe)
+    kept = [edge for edge in kept if _gap(poses, edge, recipe) < recipe.first_gate]
     member = _components(kept, count)
     groups = [tuple(np.flatnonzero(member == k).tolist()) for k in range(member.max() + 1)]
     groups.sort(key=lambda group: (-len(group), group))
@@ -177,7 +181,7 @@ def _weakest(graph: Graph, edge: Edge) -> float:
 
 def _same(one: Graph, other: Graph, recipe: StartRecipe) -> bool:
     return one.groups == other.groups and all(
-        _gap(one.poses, edge, recipe) < recipe.max_gap for edge in other.edges
+        _gap(one.poses, edge, recipe) < recipe.first_gate for edge in other.edges
     )
 
 
@@ -202,7 +206,7 @@ def _cycle_support(edges: Sequence[Edge], count: int, recipe: StartRecipe) -> Fl
         a, b = edge.first, edge.second
         for c in np.flatnonzero((weight[a] > 0) & (weight[b] > 0)):
             gap = motion_distance(motion[c, b] @ motion[a, c], edge.best.motion, recipe)
-            sign = 1.0 if gap < recipe.max_gap else -1.0
+            sign = 1.0 if gap < recipe.first_gate else -1.0
             support[i] += min(weight[a, c], weight[c, b]) * sign
     return support
 
@@ -250,13 +254,13 @@ def average_motions(
     weight = np.array([edge.best.weight for edge in edges])
     R = geometry.rotation(poses).copy()
     t = geometry.translation(poses).copy()
-    for _ in range(recipe.averaging_sweeps):
+    for _ in range(SWEEPS):
         turn = geometry.log_rotation(R[b] @ geometry.rotation(motions) @ np.swapaxes(R[a], 1, 2))
-        misfit = recipe.motion_radius * np.linalg.norm(turn, axis=1) / recipe.loose_residual
+        misfit = recipe.motion_radius * np.linalg.norm(turn, axis=1) / recipe.last_gate
         R = geometry.exp_rotation(_solve_nodes(a, b, turn, weight / (1 + misfit**2), len(R))) @ R
-    for _ in range(recipe.averaging_sweeps):
+    for _ in range(SWEEPS):
         shift = np.einsum("eij,ej->ei", R[b], geometry.translation(motions)) + t[b] - t[a]
-        misfit = np.linalg.norm(shift, axis=1) / recipe.loose_residual
+        misfit = np.linalg.norm(shift, axis=1) / recipe.last_gate
         t = t + _solve_nodes(a, b, shift, weight / (1 + misfit**2), len(t))
     return geometry.pose(R, t)
 

@@ -30,6 +30,8 @@ from coframe.types import Array
 
 # [limit] Seconds after which the native matcher is stopped and its pair given up.
 TIMEOUT = 60.0
+# [size] Descriptors that serve as words when clouds are compared.
+WORDS = 200
 
 Motions = Float[Array, "H 4 4"]
 FindMotions = Callable[[ThinScan, ThinScan, StartRecipe], list[Motion] | None]
@@ -119,7 +121,7 @@ class MatcherProcess:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         script = Path(__file__).with_name("matcher_process.py")
-        numbers = (self.recipe.motions_per_pair, self.recipe.max_match_residual)
+        numbers = (self.recipe.motions_per_pair, self.recipe.first_gate)
         with tempfile.TemporaryFile() as errors:
             # With several threads the matcher is slower for a few hundred correspondences, and its
             # results differ from run to run.
@@ -244,7 +246,7 @@ def _match_pair(
 def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe) -> list[Array]:
     """Keys of the checkpoint: all that the motions of each pair depend on, in short."""
     digests = scans.map(_digest)
-    numbers = f"{recipe.motions_per_pair} {recipe.max_match_residual}"
+    numbers = f"{recipe.motions_per_pair} {recipe.first_gate}"
     return [np.array([digests[a], digests[b], numbers]) for a, b in pairs]
 
 
@@ -277,7 +279,7 @@ def _distinct(found: list[Evidence], recipe: StartRecipe) -> list[Evidence]:
     kept: list[Evidence] = []
     for evidence in sorted(found, key=lambda each: -each.weight):
         distances = [verify.motion_distance(evidence.motion, e.motion, recipe) for e in kept]
-        if all(distance > recipe.same_motion for distance in distances):
+        if all(distance > recipe.first_gate for distance in distances):
             kept.append(evidence)
     return kept
 
@@ -290,49 +292,41 @@ def candidate_pairs(
     pairs = [(a, b) for a in range(M) for b in range(a + 1, M)]
     if len(pairs) <= recipe.max_pairs:
         return pairs
-    similarity = compare_scans(scans, rng, recipe)
-    following = recipe.following_clouds
+    similarity = compare_scans(scans, rng)
+    following = recipe.partners // 4
     chosen = {(a, b) for a in range(M) for b in range(a + 1, min(M, a + 1 + following))}
     for a in range(M):
-        similar = np.argsort(-similarity[a], kind="stable")[: recipe.similar_clouds]
+        similar = np.argsort(-similarity[a], kind="stable")[: recipe.partners - following]
         chosen |= {(min(a, int(b)), max(a, int(b))) for b in similar if b != a}
     return sorted(chosen)
 
 
-def compare_scans(
-    scans: PerCloud[ThinScan], rng: np.random.Generator, recipe: StartRecipe = START
-) -> Float[Array, "M M"]:
+def compare_scans(scans: PerCloud[ThinScan], rng: np.random.Generator) -> Float[Array, "M M"]:
     """How similar the surfaces of the clouds are, -inf on the diagonal.
 
     The cosine of their bags of words, in which rare words count more.
     """
-    most = recipe.word_candidates
-    ends = np.cumsum([len(range(0, size, _stride(size, most))) for size in scans.map(len)])
-    drawn = rng.choice(int(ends[-1]), min(recipe.words, int(ends[-1])), replace=False)
+    ends = np.cumsum(scans.map(len))
+    drawn = rng.choice(int(ends[-1]), min(WORDS, int(ends[-1])), replace=False)
     scan = np.searchsorted(ends, drawn, side="right")
     rows = drawn - np.concatenate([[0], ends])[scan]
     chosen = [rows[scan == j] for j in range(len(scans))]
-    parts = scans.map(_descriptors, chosen, shared=(most,))
+    parts = scans.map(_descriptors, chosen)
     words = np.zeros((len(drawn), parts[0].shape[1]))
     for j, part in enumerate(parts):
         words[scan == j] = part
     counts = np.array(scans.map(_count_words, shared=(words,)), float)
     share = counts / counts.sum(1, keepdims=True)
     seen = np.maximum((counts > 0).sum(0), 1)
-    bags = np.sqrt(share) * (np.log(len(scans) / seen) + recipe.min_rarity)
+    bags = np.sqrt(share) * np.log(1 + len(scans) / seen)
     bags /= np.maximum(np.linalg.norm(bags, axis=1, keepdims=True), np.finfo(float).tiny)
     similarity = bags @ bags.T
     np.fill_diagonal(similarity, -np.inf)
     return similarity
 
 
-def _stride(size: int, most: int) -> int:
-    """One in so many descriptors of a scan may become a word."""
-    return max(1, size // most)
-
-
-def _descriptors(scan: ThinScan, rows: Int[Array, " n"], most: int) -> Float[Array, "n F"]:
-    return scan.descriptors[:: _stride(len(scan), most)][rows]
+def _descriptors(scan: ThinScan, rows: Int[Array, " n"]) -> Float[Array, "n F"]:
+    return scan.descriptors[rows]
 
 
 def _count_words(scan: ThinScan, words: Float[Array, "W F"]) -> Int[Array, " W"]:

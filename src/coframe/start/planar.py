@@ -21,20 +21,24 @@ def planar_scan(points: Float[Array, "n 2"], recipe: StartRecipe) -> ThinScan:
     """A scan of points in the plane; its normals are in the plane, too."""
     space = np.c_[points, np.zeros(len(points))]
     tree = cKDTree(space)
-    normals = orient_normals(space, *fit_normals(space, tree, recipe, planar=True), recipe)
+    normals = orient_normals(space, fit_normals(space, tree, recipe, planar=True), recipe)
     return ThinScan(space, normals, np.zeros((len(points), 1)), tree, None)
 
 
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe) -> list[Motion]:
     """Motions that bring most points of a near points of b, best first, at most one an angle."""
+    # A line of all points reaches so far. Images would be unbounded with stray points.
+    radius = recipe.points_2d / 2
     farthest = max(np.linalg.norm(scan.points, axis=1).max() for scan in (a, b))
-    reach = int(np.ceil(min(farthest, recipe.image_radius))) + 2
+    reach = int(np.ceil(min(farthest, radius))) + 2
     size = fft.next_fast_len(4 * reach, real=True)
-    first, second = (_within(scan.points, recipe.image_radius) for scan in (a, b))
+    first, second = (_within(scan.points, radius) for scan in (a, b))
+    # Neighbouring angles differ by no more than neighbouring points do.
+    angles = int(np.ceil(2 * np.pi * recipe.motion_radius / recipe.neighbour_distance))
     image = fft.rfft2(_image(second[:, :2], size, recipe))
     found = []
-    for k in range(recipe.angles):
-        R = geometry.exp_rotation(np.array([0.0, 0.0, 2 * np.pi * k / recipe.angles]))
+    for k in range(angles):
+        R = geometry.exp_rotation(np.array([0.0, 0.0, 2 * np.pi * k / angles]))
         rotated = fft.rfft2(_image((first @ R.T)[:, :2], size, recipe))
         correlation = fft.irfft2(np.conj(rotated) * image, (size, size))
         peak = int(correlation.argmax())
@@ -43,8 +47,8 @@ def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe) -> list[Motion]:
         found.append((float(correlation.flat[peak]), k, geometry.pose(R, np.array([*shift, 0.0]))))
     kept: list[tuple[int, Motion]] = []
     for _, k, motion in sorted(found, key=lambda each: (-each[0], each[1])):
-        steps = [min((k - other) % recipe.angles, (other - k) % recipe.angles) for other, _ in kept]
-        if all(step >= recipe.min_angle_steps for step in steps):
+        steps = [min((k - other) % angles, (other - k) % angles) for other, _ in kept]
+        if all(step * recipe.neighbour_distance > recipe.first_gate for step in steps):
             kept.append((k, motion))
     return [motion for _, motion in kept[: recipe.planar_motions]]
 

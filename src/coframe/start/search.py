@@ -64,7 +64,7 @@ class ThinScans:
         """Thin the clouds out to a common spacing, at which the median cloud has `points`."""
         D = len(summaries[0].median)
         centres = np.array([summary.median for summary in summaries])
-        side = features.find_spacing(clouds, summaries, points, recipe)
+        side = features.find_spacing(clouds, summaries, points)
         scans = clouds.map_keep(_thin_scan, summaries, shared=(side, recipe))
         return cls(scans, np.pad(centres, ((0, 0), (0, 3 - D))), side, D)
 
@@ -136,8 +136,11 @@ def find_start(
     """
     tried = 0
     best: Start | None = None
-    for points in recipe.points_2d if len(summaries[0].median) == 2 else recipe.points_3d:
-        thin = ThinScans.of(clouds, summaries, points, recipe)
+    D = len(summaries[0].median)
+    points = recipe.points_2d if D == 2 else recipe.points_3d
+    # At twice the spacing, half the points are left of a curve, a quarter of a surface.
+    for count in (points, points // 2 ** (D - 1)):
+        thin = ThinScans.of(clouds, summaries, count, recipe)
         found = _Search(thin, rng, try_identity, on_pair, checkpoint, recipe).run()
         tried += found.pairs
         if best is None or found.certainty > best.certainty:
@@ -260,11 +263,10 @@ class _Search:
         pairs = matches.pairs
         crashed = tuple(matches.crashed)
         doubts = _find_doubts(best, certain, matches.thin, self.recipe)
-        most = self.recipe.min_group_share * len(self.thin)
         if (
             self.try_identity
             and len(best.groups) > 1
-            and len(best.groups[0]) > most
+            and 2 * len(best.groups[0]) > len(self.thin)
             and self._in_place(best)
         ):
             return self._start_at_identity(doubts, pairs, crashed, best)
@@ -323,15 +325,15 @@ def contradicted_clouds(
             continue
         motion = geometry.inverse(fitted[edge.second]) @ fitted[edge.first]
         evidence[[edge.first, edge.second]] += edge.best.weight
-        if verify.motion_distance(motion, edge.best.motion, recipe) > recipe.same_motion:
+        if verify.motion_distance(motion, edge.best.motion, recipe) > recipe.first_gate:
             moved.append((edge, motion))
     pairs = [(edge.first, edge.second) for edge, _ in moved]
     motions = [motion for _, motion in moved]
     left = start.thin.scans.map_pairs(verify.verify, pairs, motions, [recipe] * len(pairs))
     for (edge, _), found in zip(moved, left, strict=True):
-        if found.weight < recipe.min_kept_evidence * edge.best.weight:
+        if found.weight < recipe.rival_share * edge.best.weight:
             contradicted[[edge.first, edge.second]] += edge.best.weight
-    doubtful = np.flatnonzero(contradicted > recipe.max_contradicted_evidence * evidence)
+    doubtful = np.flatnonzero(2 * contradicted > evidence)
     return tuple(Doubt(int(j), CONTRADICTED) for j in doubtful)
 
 
@@ -378,7 +380,7 @@ def _alternatives(
     poses = found.poses.copy()
     alternatives = []
     for other in edge.others:
-        if other.weight < recipe.min_alternative_evidence * edge.best.weight:
+        if other.weight < recipe.rival_share * edge.best.weight:
             continue
         if cloud == edge.first:
             poses[cloud] = found.poses[edge.second] @ other.motion

@@ -18,6 +18,16 @@ from coframe.types import Array
 
 Motion = Float[Array, "4 4"]
 Mask = Bool[Array, " n"]
+# [size] Points, about, of the first steps of ICP, which need not be exact.
+ROUGH_POINTS = 700
+# [guard] Points that a motion is fitted to, at least, so that its six unknowns are overdetermined.
+MIN_MATCHED = 20
+# [guard] Damping of a step of ICP, relative to the diagonal of its information: a motion that the
+# points leave undetermined is not changed.
+DAMPING = 1e-3
+# [guard] Residuals [spacings] below this give no further evidence, so that scans which coincide
+# have a finite amount of it; real ones have more.
+MIN_RESIDUAL = 0.02
 
 
 @dataclass(frozen=True)
@@ -39,16 +49,14 @@ NO_EVIDENCE = Evidence(np.eye(4))
 
 def verify(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START) -> Evidence:
     """Refine a motion by ICP and collect the evidence for it."""
-    few = a.subsample(recipe.rough_points)
-    rough = recipe.icp_gates[: recipe.rough_steps]
-    fine = recipe.icp_gates[recipe.rough_steps :]
-    for gate in rough:
-        motion = _icp_step(few, b, motion, gate, recipe) @ motion
-    matched = len(_correspondences(few, b, motion, fine[0], recipe)[0])
-    if matched < max(recipe.min_matched_share * len(few), recipe.min_matched_points):
+    few = a.subsample(ROUGH_POINTS)
+    for gate in np.linspace(recipe.first_gate, recipe.last_gate, recipe.icp_steps):
+        motion = _icp_step(few, b, motion, float(gate), recipe) @ motion
+    matched = len(_correspondences(few, b, motion, recipe.last_gate, recipe)[0])
+    if matched < MIN_MATCHED:
         return NO_EVIDENCE
-    for gate in fine:
-        motion = _icp_step(a, b, motion, gate, recipe) @ motion
+    for _ in range(recipe.icp_steps):
+        motion = _icp_step(a, b, motion, recipe.last_gate, recipe) @ motion
     return evidence_for(a, b, motion, recipe)
 
 
@@ -66,7 +74,7 @@ def evidence_for(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe =
     common = float(on_b.sum() + on_a.sum()) / 2
     limit = recipe.surface_distance
     residual = float(np.sqrt(np.mean(distances[on_b] ** 2))) if on_b.any() else limit
-    spread = np.sqrt(2 * np.pi * np.e) * max(residual, recipe.min_residual)
+    spread = np.sqrt(2 * np.pi * np.e) * max(residual, MIN_RESIDUAL)
     sharper = max(0.0, float(np.log(2 * limit / spread)))
     larger = max(0.0, overlap - recipe.chance_overlap)
     conflict = max(
@@ -74,7 +82,7 @@ def evidence_for(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe =
     )
     weight = common * (sharper + larger) * max(0.0, 1.0 - recipe.conflict_cost * conflict)
     stiffness = 0.0
-    if on_b.sum() >= recipe.min_matched_points:
+    if on_b.sum() >= MIN_MATCHED:
         stiffness = float(_information(a, b, motion, on_b, recipe)[0][0])
     return Evidence(motion, weight, overlap, stiffness)
 
@@ -101,15 +109,21 @@ def verify_slides(
 ) -> list[Evidence]:
     """Verify motions displaced along the least constrained direction, to detect sliding."""
     on, _ = _points_on_surface(a, b, motion, recipe)
-    if on.sum() < recipe.min_matched_points:
+    if on.sum() < MIN_MATCHED:
         return []
     _, vectors, spread, centre = _information(a, b, motion, on, recipe)
     twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
     return [
         verify(a, b, _motion_about(sign * far * twist, centre) @ motion, recipe)
-        for far in recipe.slides
+        for far in _slides(recipe)
         for sign in (1, -1)
     ]
+
+
+def _slides(recipe: StartRecipe) -> list[float]:
+    """From the least displacement that is another motion, each twice the one before."""
+    octaves = int(np.log2(recipe.motion_radius / recipe.first_gate))
+    return [recipe.first_gate * 2.0**k for k in range(octaves + 1)]
 
 
 def _correspondences(
@@ -132,14 +146,14 @@ def _correspondences(
 def _icp_step(a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: StartRecipe) -> Motion:
     """One Gauss-Newton step with Tukey's weights; identity where too few points correspond."""
     i, j, moved, height = _correspondences(a, b, motion, gate, recipe)
-    if len(i) < recipe.min_matched_points:
+    if len(i) < MIN_MATCHED:
         return np.eye(4)
     weight = np.maximum(1 - (height / gate) ** 2, 0) ** 2
     centre = moved.mean(0)
     normals = b.normals[j]
     J = np.concatenate([np.cross(moved - centre, normals), normals], 1)
     H = (J * weight[:, None]).T @ J
-    damped = H + recipe.icp_damping * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6)
+    damped = H + DAMPING * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6)
     return _motion_about(-np.linalg.solve(damped, J.T @ (weight * height)), centre)
 
 
@@ -164,7 +178,7 @@ def _floating_share(
     moved = geometry.transform(motion, a.points)
     surface = DepthImage.of(b.points, b.view).at(moved)
     seen = np.isfinite(surface)
-    floating = seen & ~on & (moved @ b.view - surface > recipe.hidden_depth)
+    floating = seen & ~on & (moved @ b.view - surface > recipe.normal_radius)
     return float(floating.sum() / max(seen.sum(), 1))
 
 
