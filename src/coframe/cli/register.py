@@ -25,7 +25,7 @@ from coframe.cli.app import (
     say_table,
 )
 from coframe.cli.interrupt import interruptible
-from coframe.cli.output import claimed, clouds_of
+from coframe.cli.output import claimed, clouds_of, known_poses
 from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
 from coframe.cli.watch import watching
 
@@ -55,7 +55,13 @@ def register(
     output: Output,
     poses: Annotated[
         Path | None,
-        typer.Option(help="Start poses in any format, matched by name. Default: estimated."),
+        typer.Option(
+            metavar="FILE|inside",
+            help=(
+                "Start poses in any format, matched by name; inside: those that the E57, PTX or PCD"
+                " files hold. Default: estimated."
+            ),
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -126,8 +132,6 @@ def register(
     from coframe import report as reports
     from coframe.errors import InputError
     from coframe.geometry import identity
-    from coframe.io import clouds as cloud_files
-    from coframe.io import poses as pose_files
 
     started = time.perf_counter()
     options = coframe.Options(
@@ -140,7 +144,7 @@ def register(
             " leave out --method or the others"
         )
     paths = clouds_of(files)
-    known = pose_files.read_for(poses, cloud_files.names_of(paths)) if poses else None
+    known = known_poses(poses, paths, quiet=quiet or as_json)
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
     with (
