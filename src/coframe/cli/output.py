@@ -69,3 +69,45 @@ def known_poses(given: Path | None, paths: Sequence[Path], *, quiet: bool) -> "P
             " with poses, or leave it out"
         )
     return np.array([inside.get(name, np.eye(4)) for name in names])
+
+
+def indices(paths: Sequence[Path], wanted: Sequence[str], option: str) -> list[int]:
+    """The numbers of the clouds that an option names; an unknown name is refused with those near
+    it.
+    """
+    from coframe.io import clouds
+
+    if not wanted:
+        return []
+    return [_index(clouds.names_of(paths), name, option) for name in wanted]
+
+
+def without(paths: Sequence[Path], excluded: Sequence[str]) -> list[Path]:
+    """The files without those of excluded clouds."""
+    from coframe.errors import InputError
+    from coframe.io import clouds
+
+    if not excluded:
+        return list(paths)
+    names, files = clouds.named_files(paths)
+    out = {files[_index(names, name, "exclude")] for name in excluded}
+    for path in out:
+        own = [name for name, file in zip(names, files, strict=True) if file == path]
+        if left := [name for name in own if name not in excluded and path.stem not in excluded]:
+            raise InputError(
+                f"exclude: expected all scans of {path} or none, found {left[0]} left in; save the"
+                " scans to files of their own to choose among them"
+            )
+    return [path for path in paths if path not in out]
+
+
+def _index(names: Sequence[str], name: str, option: str) -> int:
+    from coframe.errors import InputError, nearest
+
+    short = {Path(own).stem: j for j, own in enumerate(names)}
+    found = names.index(name) if name in names else short.get(Path(name).stem)
+    if found is None:
+        raise InputError(
+            f"{option}: expected the name of a cloud, found {name!r}; {nearest(name, names)}"
+        )
+    return found

@@ -398,7 +398,12 @@ def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[
 
 def names_of(paths: Sequence[Path]) -> list[str]:
     """What to call the scans of each file; files that may hold several are read for it."""
-    return titles(paths, [_own_names(path) for path in paths])[0]
+    return named_files(paths)[0]
+
+
+def named_files(paths: Sequence[Path]) -> tuple[list[str], list[Path]]:
+    """What to call the scans of each file, and the file of each scan."""
+    return titles(paths, [_own_names(path) for path in paths])
 
 
 def _own_names(path: Path) -> list[str]:

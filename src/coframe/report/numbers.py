@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The numbers behind the report: overlap and gap of pairs, uncertainty of poses, and warnings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -103,40 +103,67 @@ class Notice:
 
 def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Notice]:
     """Warnings: those about the whole first, then the worst clouds."""
-    found = [
-        Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in result.warnings
-    ]
+    said = complete(result, overlap, outliers).warnings
+    found = [Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in said]
     found += [
         Notice(v.verdict, name, f"{v.verdict}: {v.reason}")
         for level in ("failed", "weak")
         for name, v in zip(result.names, result.verdicts, strict=True)
         if v.verdict == level
     ]
+    return found
+
+
+def complete(
+    result: Registration,
+    overlap: Float[Array, "M M"] | None = None,
+    outliers: float | None = None,
+) -> Registration:
+    """The result with all warnings that the report has, so that terminal, files and report agree.
+
+    Parameters
+    ----------
+    result
+        The registration.
+    overlap, outliers
+        Of pairs, and the share of all points. Default: computed.
+
+    Returns
+    -------
+    Registration
+    """
+    overlap = pairs(result)[0] if overlap is None else overlap
+    if outliers is None:
+        kept = sum(int(keep.sum()) for keep in result.inliers())
+        outliers = 1 - kept / sum(map(len, result.clouds))
+    found = []
     apart = groups(overlap)
     if len(apart) > 1 and len(result.groups) < 2:  # Otherwise a warning says so already.
         sizes = ", ".join(str(len(group)) for group in apart)
-        message = (
-            f"The clouds form {len(apart)} sets ({sizes}) that share hardly any surface: the data"
-            " do not determine how the sets lie to each other. Add clouds in between, or rely on"
-            " the start poses."
+        found.append(
+            f"the clouds form {len(apart)} sets ({sizes}) that share hardly any surface, and the"
+            " data do not determine how the sets lie to each other; add clouds in between, or rely"
+            " on the start poses"
         )
-        found.append(Notice("weak", None, message))
-    if result.status is not Status.CONVERGED:
-        found.append(Notice("weak", None, f"The run {result.status.sentence}."))
+    published = result.options.get("method") == "paper"  # which always runs all iterations
+    if result.status is not Status.CONVERGED and not published:
+        found.append(f"the run {result.status.sentence}")
     if outliers > MANY_OUTLIERS:
         found.append(
-            Notice("weak", None, f"{outliers:.0%} of all points fit no component of the model.")
+            f"{outliers:.0%} of all points fit no component of the model; check that the clouds"
+            " show the same scene, or remove what does not belong to it"
         )
     turn, shift = uncertainty(result)
     size = max(extent(cloud) for cloud in result.clouds)
-    for name, a, b in zip(result.names, turn, shift, strict=True):
-        if not (a < 10 and b < 0.1 * size):
-            found.append(
-                Notice(
-                    "weak",
-                    name,
-                    "its pose is hardly determined by the data (see ± turn and ± shift below); more"
-                    " overlap would help",
-                )
-            )
-    return found
+    loose = [
+        name
+        for name, a, b in zip(result.names, turn, shift, strict=True)
+        if not (a < 10 and b < 0.1 * size)
+    ]
+    if loose:
+        found.append(
+            f"the data hardly determine the pose of {', '.join(loose)} (see ± turn and ± shift in"
+            " the report); add clouds that overlap more"
+        )
+    new = [warning for warning in found if warning not in result.warnings]
+    return replace(result, warnings=(*result.warnings, *new))
