@@ -44,8 +44,10 @@ def test_duplicates_are_named() -> None:
     cloud = RNG.normal(size=(300, 3))
     moved = geometry.transform(geometry.exp(np.array([0.1, 0.2, 0.3, 1, 2, 3])), cloud)
     other = cloud + RNG.normal(scale=0.01, size=cloud.shape)
-    result = coframe.register([cloud, other, cloud, moved], names=NAMES, options=few)
+    clouds = [cloud, other, cloud, moved, moved * [1, -1, 1]]
+    result = coframe.register(clouds, names=[*NAMES, "e"], options=few)
     said = [each for each in result.warnings if "same points" in each]
-    assert len(said) == 2
+    assert len(said) == 3
+    assert said[2].startswith("e has the same points as a, mirrored; leave")
     assert said[0].startswith("c has the same points as a, in the same place; leave")
     assert said[1].startswith("d has the same points as a, moved; leave")

@@ -9,7 +9,7 @@ import typer
 
 from coframe.cli.app import Output, Quiet, Seed, Threads, say, say_table
 from coframe.cli.output import claimed
-from coframe.cli.show import fails, run_so_far
+from coframe.cli.show import run_so_far
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def demo(
     if not quiet:
         say_table(_demo_table(result, scene))
         say(f"wrote {', '.join(written)} to {output}/")
-    if fails(result):
+    if any(verdict.verdict == "failed" for verdict in result.verdicts):
         raise typer.Exit(1)
 
 

@@ -85,7 +85,9 @@ def refuse_other_units(summaries: Sequence[Summary], names: Sequence[str]) -> No
 def duplicates(
     clouds: Sequence[InMemory], summaries: Sequence[Summary], names: Sequence[str]
 ) -> list[str]:
-    """A sentence for each cloud that has exactly the points of an earlier one, moved or not."""
+    """A sentence for each cloud that has exactly the points of an earlier one, in the same order:
+    in the same place, moved, or mirrored.
+    """
     found = []
     by_count: dict[int, list[int]] = {}
     for j, summary in enumerate(summaries[: len(clouds)]):
@@ -104,7 +106,7 @@ def duplicates(
 
 
 def _same_points(a: np.ndarray, b: np.ndarray, extent: float) -> str:
-    """Whether b is a, or a moved: the same order, and the same distances from the mean."""
+    """How b is a, in words; empty where it is not."""
     if np.array_equal(a, b):
         return ", in the same place"
     first, last = (np.linalg.norm(each - each.mean(0), axis=1) for each in (a, b))
@@ -112,4 +114,8 @@ def _same_points(a: np.ndarray, b: np.ndarray, extent: float) -> str:
         return ""
     # Distances between neighbours in the file say the same of other directions.
     steps = [np.linalg.norm(np.diff(each, axis=0), axis=1) for each in (a, b)]
-    return ", moved" if np.abs(steps[0] - steps[1]).max() <= SAME_POINT * extent else ""
+    if np.abs(steps[0] - steps[1]).max() > SAME_POINT * extent:
+        return ""
+    U, S, Vt = np.linalg.svd((a - a.mean(0)).T @ (b - b.mean(0)))
+    solid = S[-1] > SAME_POINT * S[0]  # a plane is its own mirror image
+    return ", mirrored" if solid and np.linalg.det(U @ Vt) < 0 else ", moved"
