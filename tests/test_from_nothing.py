@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A start from nothing: what is found is right, and what cannot be found is said."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
