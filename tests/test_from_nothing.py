@@ -18,7 +18,7 @@ from coframe.evaluate import metrics
 from coframe.input.checks import unit_doubt
 from coframe.input.normalise import Summary
 from coframe.input.source import InMemory, Source
-from coframe.start import features, graph, kernels, match, search, verify
+from coframe.start import clique_kernels, features, graph, match, search, verify
 from coframe.start.features import ThinScan
 from coframe.start.match import Edge
 from coframe.start.recipe import START, StartRecipe
@@ -178,7 +178,7 @@ def false_matches(
 
 def solve(matches: list[np.ndarray], count: int = 2) -> np.ndarray:
     gates = START.first_gate, START.neighbour_distance, START.motion_radius
-    return kernels.find_motions(
+    return clique_kernels.find_motions(
         *matches, count, START.neighbour_distance, START.min_normal_cosine, *gates
     )
 

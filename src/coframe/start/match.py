@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Motions between pairs of scans: descriptors matched, correspondences pruned, motions verified.
 
-Descriptors of a pair give correspondences, most of them wrong. `kernels` finds motions that many of
+Descriptors of a pair give correspondences, most of them wrong. `clique_kernels` finds motions that many of
 them agree with, and `verify` the evidence for each.
 """
 
@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.compute.per_cloud import Pair, PerCloud
-from coframe.start import kernels, verify
+from coframe.start import clique_kernels, verify
 from coframe.start.features import ThinScan
 from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Evidence, Motion
@@ -56,9 +56,9 @@ def correspondences(a: ThinScan, b: ThinScan) -> tuple[Int[Array, " m"], Int[Arr
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe = START) -> list[Motion]:
     """Motions that carry many points of a onto those of b with similar descriptors, best first."""
     i, j = correspondences(a, b)
-    if len(i) < kernels.MIN_CORRESPONDENCES:
+    if len(i) < clique_kernels.MIN_CORRESPONDENCES:
         return []
-    found = kernels.find_motions(
+    found = clique_kernels.find_motions(
         a.points[i],
         b.points[j],
         a.normals[i],

@@ -25,8 +25,9 @@ GRAPH_SIZE = 1000
 MAX_CLIQUES = 32
 # [limit] Weighted fits of a motion, with gates from the widest to the narrowest.
 FITS = 4
-# [format] Bits of a word, as a power of two, and the last of them.
+# [format] Bits of a word, as a power of two.
 WORD_POWER = 6
+# [format] The last bit of a word.
 LAST_BIT = 63
 
 
