@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Motions between pairs of scans: descriptors matched, correspondences pruned, motions verified.
 
-Descriptors of a pair give correspondences, most of them wrong. `clique_kernels` finds motions that many of
-them agree with, and `verify` the evidence for each.
+Descriptors of a pair give correspondences, most of them wrong. `clique_kernels` finds motions that
+many of them agree with, and `verify` the evidence for each.
 """
 
 from collections.abc import Callable, Sequence
