@@ -3,6 +3,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -263,6 +264,22 @@ def test_matches_are_the_same_for_any_number_of_threads(turned: simulate.Simulat
     for one, other in zip(*edges, strict=True):
         np.testing.assert_array_equal(one.best.motion, other.best.motion)
         assert one.best.weight == other.best.weight
+
+
+def test_pairs_that_a_checkpoint_knows_are_not_matched_again(
+    turned: simulate.SimulatedScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = search.ThinScans.of(*here(turned.clouds), 1000).scans
+    pairs = [(0, 1), (1, 2)]
+    with coframe.Checkpoint(tmp_path / "run.db") as checkpoint:
+        first = match.match_pairs(scans, pairs, checkpoint=checkpoint)
+        monkeypatch.setattr(match, "correspondences", refuse)
+        again = match.match_pairs(scans, pairs, checkpoint=checkpoint)
+        for one, other in zip(first, again, strict=True):
+            np.testing.assert_array_equal(one.best.motion, other.best.motion)
+        monkeypatch.setattr(match, "MATCHER", "another")
+        with pytest.raises(AssertionError):
+            match.match_pairs(scans, pairs, checkpoint=checkpoint)
 
 
 def test_progress_counts_every_pair(turned: simulate.SimulatedScene) -> None:
