@@ -19,6 +19,7 @@ import numpy as np
 
 from coframe import geometry
 from coframe.align import sampling
+from coframe.align.evidence import Surface, draw_surface
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import PerCloud
@@ -64,6 +65,12 @@ class Run:
         rows = [sampling.draw_rows(available, count, self.rng) for available in self.counts]
         shared = (self.recipe.denoise,)
         return self.clouds.map_keep(sampling.draw_cloud, rows, self.frames.each(), shared=shared)
+
+    def surfaces(self) -> list[Surface]:
+        """Patches of each cloud, by which hypotheses are compared: the same ones for all."""
+        rng = np.random.default_rng(0)
+        rows = [sampling.draw_rows(count, self.last.points, rng) for count in self.counts]
+        return self.clouds.map(draw_surface, rows, self.frames.each(), shared=(self.recipe,))
 
     def thin(self, clouds: PerCloud[Cloud], count: int) -> PerCloud[Cloud]:
         """At most `count` random points of each drawn cloud, in the same kd order."""

@@ -90,6 +90,33 @@ class VerdictRecipe:
 
 
 @dataclass(frozen=True)
+class EvidenceRecipe:
+    """When patches of two clouds agree, and when one hypothesis clearly beats another."""
+
+    # Thickness squared over width squared of a patch below which it is flat; the same for width
+    # over length: below, it is a line. [sketch of 2026-11: untuned]
+    flat: float = 0.05
+    # Standard deviations of both patches' scatter: heights that differ more contradict each other.
+    # [derived: 1 in 370 by chance where heights are normal]
+    sigmas: float = 3.0
+    # Quantile of the heights of a cloud's one half over the other, below which they agree.
+    # [derived: 1 in 20 by chance]
+    level: float = 0.95
+    # Share of the spacing of the points: what heights may differ on surfaces without noise. [chosen
+    # on proving/tune, 2026-11-18: true poses have at most 1 in 100 contradictions in clean rooms]
+    floor: float = 0.1
+    # Cosine between a patch's normal and the middle of its cloud below which it is not known which
+    # way it faces. [chosen on proving/tune, 2026-11-18: stairs at true poses]
+    sideways: float = 0.1
+    # Standard deviations by which a hypothesis wins clearly. [derived: 1 in 740 by chance]
+    clear: float = 3.0
+
+    def neighbours(self, dimension: int) -> int:
+        """Points of a patch: four for each of its parameters, D of a plane."""
+        return 4 * dimension
+
+
+@dataclass(frozen=True)
 class AlignRecipe:
     """How start poses become a fit: trials on few points, then repetitions of the last level."""
 
@@ -142,6 +169,7 @@ class AlignRecipe:
 
     denoise: DenoiseRecipe = field(default_factory=DenoiseRecipe)
     verdict: VerdictRecipe = field(default_factory=VerdictRecipe)
+    evidence: EvidenceRecipe = field(default_factory=EvidenceRecipe)
     model: ModelRecipe = MODEL
     loop: LoopRecipe = LOOP
     localise: LocaliseRecipe = LOCALISE

@@ -2,8 +2,10 @@
 """From coarse to fine: which levels a registration goes through.
 
 How far the clouds must be allowed to move at first cannot be known beforehand. So several reaches
-are tried on few points, and the likelihood of a common model tells which one was right (`trials`).
-The last level then starts from the best of them (`finish`). See `level` for what a level is.
+are tried on few points (`trials`). A larger reach, or leaving the start altogether, must be earned:
+it wins if its clouds contradict each other clearly less where they share territory (`evidence`).
+Only where they share none does the likelihood of a common model decide, which pays for overlap. The
+last level then starts from the best trial (`finish`). See `level` for what a level is.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ from jaxtyping import Int
 
 from coframe import geometry
 from coframe.align.covariance import pose_covariance
+from coframe.align.evidence import Agreement, Surface, agreement, lead
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.per_cloud import PerCloud
@@ -39,6 +42,7 @@ class Trials:
     """Candidates for the last level, best first."""
 
     drawn: PerCloud[Cloud]  # the points that they were drawn from
+    surfaces: Sequence[Surface]  # by which they are compared
     best: Fit
     # Fits that ended elsewhere and explain the clouds about as well: more than none means that the
     # start is in doubt.
@@ -76,14 +80,23 @@ def trials(run: Run, poses: Poses, drawn: PerCloud[Cloud] | None = None) -> Tria
         return lambda run: run.fit(few, poses, level, deviation=deviation)
 
     fits = run.map([first_phase(deviation) for deviation in recipe.reaches])
+    surfaces = run.surfaces()
+    chosen = Choice(0, [])
     for done, level in enumerate(recipe.trials, 1):
         run.on_progress(TRIED * done / (1 + len(recipe.trials)))
-        refined = run.map(_refinements(run, drawn, fits, level))
-        fits = sorted(refined, key=run.value, reverse=True)
-        fits = [fit for fit in fits if run.value(fit) > run.value(fits[0]) - recipe.max_deficit]
-    if fits[0].status is Status.STOPPED:
-        return Trials(drawn, fits[0], [])
-    return Trials(drawn, fits[0], rivals(fits, run, recipe.max_deficit))
+        fits = run.map(_refinements(run, drawn, fits, level))
+        chosen = choose(run, surfaces, fits)
+        least = run.value(fits[chosen.best]) - recipe.max_deficit
+        kept = [k for k in chosen.possible if run.value(fits[k]) > least or k == chosen.best]
+        fits, chosen = [fits[k] for k in kept], Choice(kept.index(chosen.best), kept)
+    best = fits[chosen.best]
+    if best.status is Status.STOPPED:
+        return Trials(drawn, surfaces, best, [])
+    others = sorted((fit for fit in fits if fit is not best), key=run.value, reverse=True)
+    start, end = (agreement(surfaces, each, recipe.evidence) for each in (poses, best.poses))
+    if lead(start, end) > recipe.evidence.clear:
+        best = replace(best, poses=poses)
+    return Trials(drawn, surfaces, best, rivals([best, *others], run, recipe.max_deficit))
 
 
 def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
@@ -91,11 +104,47 @@ def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
     if not others:
         return found
     candidates = [found.best, *(replace(found.best, poses=poses) for poses in others)]
-    best, *rest = run.map(_refinements(run, found.drawn, candidates, run.recipe.trials[-1]))
-    other = max(rest, key=run.value)
-    if run.value(other) > run.value(best) + run.recipe.min_lead:
-        best, other = other, best
-    return replace(found, best=best, rivals=[other])
+    fits = run.map(_refinements(run, found.drawn, candidates, run.recipe.trials[-1]))
+    chosen = choose(run, found.surfaces, fits, margin=run.recipe.min_lead)
+    best = fits[chosen.best]
+    left = [fits[k] for k in chosen.possible if k != chosen.best]
+    return replace(found, best=best, rivals=sorted(left, key=run.value, reverse=True)[:1])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of several fits is best, and which are not clearly worse, the best among them."""
+
+    best: int
+    possible: list[int]
+
+
+def choose(
+    run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit], margin: float = 0.0
+) -> Choice:
+    """Choose between fits, the one that needs least to be believed first.
+
+    Another one must have a clearly smaller share of contradictions. Where evidence does not decide,
+    the first stays, unless clouds share too little territory: then the likelihood decides, by more
+    than `margin`, as it does between fits in the same place.
+    """
+    recipe = run.recipe
+    found = [agreement(surfaces, fit.poses, recipe.evidence) for fit in fits]
+    best = 0
+    for k in range(1, len(fits)):
+        z = lead(found[k], found[best])
+        by_value = run.value(fits[k]) > run.value(fits[best]) + margin
+        silent = found[k].silent or found[best].silent
+        alike = silent or not _apart(fits[best], fits[k], recipe)
+        if z > recipe.evidence.clear or (z > -recipe.evidence.clear and alike and by_value):
+            best = k
+    return Choice(
+        best, [k for k in range(len(fits)) if k == best or _rivals(found, best, k, recipe)]
+    )
+
+
+def _rivals(found: Sequence[Agreement], best: int, k: int, recipe: AlignRecipe) -> bool:
+    return lead(found[best], found[k]) <= recipe.evidence.clear
 
 
 def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
@@ -141,7 +190,9 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
 
     starts = [found.best] * recipe.repetitions + found.rivals[:1]
     chains = run.map([partial(repeat, start=start) for start in starts])
-    best, *others = sorted(chains, key=lambda chain: run.value(chain.last), reverse=True)
+    chosen = choose(run, found.surfaces, [chain.last for chain in chains], recipe.min_lead)
+    best = chains[chosen.best]
+    others = [chains[k] for k in chosen.possible if k != chosen.best]
     decided = not rivals([best.last, *(chain.last for chain in others)], run, recipe.min_lead)
     deviation = pose_deviation(best.last, run.constraints, recipe)
     ends = [
@@ -184,14 +235,14 @@ def validate(run: Run, poses: Poses) -> float:
 def rivals(fits: Sequence[Fit], run: Run, deficit: float) -> list[Fit]:
     """Of fits, best first: those that ended elsewhere than the best, within a deficit of it."""
     best, *others = fits
-    twists = [loop.relative_twists(best.poses, fit.poses, best.mixture) for fit in others]
-    steps = [loop.largest_step(twist, RADIUS) for twist in twists]
     least = run.value(best) - deficit
-    return [
-        fit
-        for fit, step in zip(others, steps, strict=True)
-        if step > run.recipe.distinct and run.value(fit) > least
-    ]
+    return [fit for fit in others if _apart(best, fit, run.recipe) and run.value(fit) > least]
+
+
+def _apart(one: Fit, other: Fit, recipe: AlignRecipe) -> bool:
+    """Whether two fits ended in different places."""
+    twists = loop.relative_twists(one.poses, other.poses, one.mixture)
+    return bool(loop.largest_step(twists, RADIUS) > recipe.distinct)
 
 
 def pose_deviation(fit: Fit, constraints: Constraints, recipe: AlignRecipe = ALIGN) -> float:
