@@ -28,6 +28,7 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.align import sampling
 from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
+from coframe.compute.per_cloud import PerCloud
 from coframe.em.kernels import kd_order
 from coframe.input.normalise import Normalisation
 from coframe.input.source import Rows, Source
@@ -41,6 +42,12 @@ QUERIES = 12_000
 FEWEST, MOST = 200, 600
 # [size] Clouds that one is compared with, at most.
 PARTNERS = 8
+# [size] Points of all clouds together that have patches, about.
+POINTS = 600_000
+# [size] Steps of a move along a cloud's extent, at most.
+STEPS = 80
+# Of a surface, one entry for each patch.
+COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
 # [guard] Patches that must be compared before a threshold is taken from them.
 ENOUGH = 20
 
@@ -68,8 +75,7 @@ class Surface:
 
     def subset(self, rows: Int[Array, " n"]) -> "Surface":
         """Some of the patches."""
-        names = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
 
 @dataclass(frozen=True)
@@ -153,12 +159,13 @@ def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> flo
     0 where one of them has no territory. `clouds`: over these alone.
     """
     chosen = range(len(a.blocks)) if clouds is None else clouds
-    shares, variances = zip(
-        *(_share([each.blocks[j] for j in chosen]) for each in (a, b)), strict=True
-    )
-    if not np.isfinite(variances).all():
-        return 0.0
-    return float((shares[1] - shares[0]) / np.sqrt(sum(variances)))
+    return _lead([a.blocks[j] for j in chosen], [b.blocks[j] for j in chosen])
+
+
+def _lead(a: Sequence[Int[Array, "B 2"]], b: Sequence[Int[Array, "B 2"]]) -> float:
+    one, other = _share(a), _share(b)
+    variance = one[1] + other[1]
+    return float((other[0] - one[0]) / np.sqrt(variance)) if np.isfinite(variance) else 0.0
 
 
 def _share(blocks: Sequence[Int[Array, "B 2"]]) -> tuple[float, float]:
@@ -255,3 +262,131 @@ def _partners(surfaces: Sequence[Surface], poses: Poses) -> list[list[int]]:
         order = np.argsort(((middles[near] - middles[j]) ** 2).sum(1), kind="stable")
         found.append(sorted(near[order[:PARTNERS]].tolist()))
     return found
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """A direction in which a cloud can move and contradict the others no more than it does now."""
+
+    twist: Float[Array, " P"]  # about the cloud's origin, in the common frame
+    turn: float  # [rad] how far it can turn
+    shift: float  # how far its origin can move
+    alternative: Float[Array, "D1 D1"]  # the pose there
+
+
+@dataclass(frozen=True)
+class Review:
+    """What evidence says of clouds under some poses."""
+
+    agreement: Agreement
+    deviations: Float[Array, " M"]  # standard deviation of each share of contradictions
+    freedoms: tuple[Freedom | None, ...]
+
+
+def draw_surfaces(
+    clouds: PerCloud[Source],
+    counts: Sequence[int],
+    frames: Normalisation,
+    points: int,
+    recipe: AlignRecipe,
+) -> list[Surface]:
+    """Patches of each cloud: the same ones whatever the seed, of fewer points of many clouds."""
+    rng = np.random.default_rng(0)
+    most = min(points, max(POINTS // len(counts), MOST))
+    rows = [sampling.draw_rows(count, most, rng) for count in counts]
+    return clouds.map(draw_surface, rows, frames.each(), shared=(recipe,))
+
+
+def review(
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    movable: Sequence[bool],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> Review:
+    """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
+    found = agreement(surfaces, poses, recipe)
+    deviations = np.array([np.sqrt(_share([blocks])[1]) for blocks in found.blocks])
+    partners = _partners(surfaces, poses)
+    freedoms = [
+        free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
+        for j in range(len(surfaces))
+    ]
+    return Review(found, deviations, tuple(freedoms))
+
+
+def free_direction(
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    cloud: int,
+    partners: Sequence[int],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> Freedom | None:
+    """Move a cloud along the direction that the normals of its territory constrain least.
+
+    The direction is free if there are poses, by at least `recipe.distinct` of the cloud's extent
+    away and with at least half as much territory, that do not have clearly more contradictions.
+    None if there are none, or if the cloud shares too little territory to say so.
+    """
+    if not partners:
+        return None
+    one, others = _some(surfaces[cloud], len(surfaces)), _pooled(surfaces, poses, partners)
+    pose = poses[cloud]
+    inside, fits = _compare(one, others, pose, recipe)
+    agree = inside & fits
+    if agree.sum() < BLOCK:
+        return None
+    about = geometry.translation(pose)
+    D = len(about)
+    arms = geometry.transform(pose, one.centres) - about
+    normals = one.normals @ geometry.rotation(pose).T
+    # Displacement of each patch by a twist, with turns in units of the cloud's size.
+    size = np.sqrt((arms**2).sum(1).mean())
+    levers = geometry.levers(arms)
+    levers[:, :, :-D] /= size
+    rows = np.einsum("nd,ndp->np", normals, levers)[agree]
+    twist = np.linalg.eigh(rows.T @ rows)[1][:, 0]
+    twist = twist / np.sqrt((np.einsum("ndp,p->nd", levers, twist) ** 2).sum(1).mean())
+    twist[:-D] /= size
+    extent = geometry.extent(surfaces[cloud].centres)
+    step = float(np.median(surfaces[cloud].radii)) / 2
+    if not step > 0 or not extent > 0:
+        return None
+    step = max(step, extent / STEPS)
+    now = _blocks(inside, fits)
+    free = []
+    for steps in range(1, int(recipe.farthest * extent / step) + 1):
+        for length in (steps * step, -steps * step):
+            if abs(length) < recipe.distinct * extent:
+                continue
+            motion = geometry.about(geometry.exp(length * twist)[None], about)[0]
+            blocks = _blocks(*_compare(one, others, motion @ pose, recipe))
+            if 2 * blocks[:, 0].sum() >= now[:, 0].sum() and _lead([now], [blocks]) < recipe.free:
+                free.append((length, motion @ pose))
+    if not free:
+        return None
+    length, alternative = max(free, key=lambda each: abs(each[0]))
+    motion = alternative @ geometry.inverse(pose)
+    turn = float(geometry.angle(geometry.rotation(motion)))
+    shift = float(np.linalg.norm(geometry.translation(alternative) - about))
+    return Freedom(length * twist, turn, shift, alternative)
+
+
+def _blocks(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:
+    """Per block of neighbours: patches in territory, and those that contradict."""
+    counts = np.array([inside, inside & ~fits], int)
+    found: Int[Array, "B 2"] = np.add.reduceat(counts, np.arange(0, len(inside), BLOCK), axis=1).T
+    return found
+
+
+def _pooled(surfaces: Sequence[Surface], poses: Poses, which: Sequence[int]) -> Surface:
+    """Some clouds as one, in the common frame."""
+    moved = [
+        replace(
+            surfaces[i],
+            centres=geometry.transform(poses[i], surfaces[i].centres),
+            normals=surfaces[i].normals @ geometry.rotation(poses[i]).T,
+        )
+        for i in which
+    ]
+    columns = {name: np.concatenate([getattr(each, name) for each in moved]) for name in COLUMNS}
+    return Surface(**columns, threshold=max(each.threshold for each in moved))

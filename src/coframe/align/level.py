@@ -19,7 +19,7 @@ import numpy as np
 
 from coframe import geometry
 from coframe.align import sampling
-from coframe.align.evidence import Surface, draw_surface
+from coframe.align.evidence import Surface, draw_surfaces
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import PerCloud
@@ -68,9 +68,7 @@ class Run:
 
     def surfaces(self) -> list[Surface]:
         """Patches of each cloud, by which hypotheses are compared: the same ones for all."""
-        rng = np.random.default_rng(0)
-        rows = [sampling.draw_rows(count, self.last.points, rng) for count in self.counts]
-        return self.clouds.map(draw_surface, rows, self.frames.each(), shared=(self.recipe,))
+        return draw_surfaces(self.clouds, self.counts, self.frames, self.last.points, self.recipe)
 
     def thin(self, clouds: PerCloud[Cloud], count: int) -> PerCloud[Cloud]:
         """At most `count` random points of each drawn cloud, in the same kd order."""

@@ -110,6 +110,21 @@ class EvidenceRecipe:
     sideways: float = 0.1
     # Standard deviations by which a hypothesis wins clearly. [derived: 1 in 740 by chance]
     clear: float = 3.0
+    # Standard deviations below which a pose does not have more contradictions than another: of many
+    # poses that are tried the best one is taken. [chosen on proving/tune, 2026-11-18: true poses of
+    # objects and streets have 2.7 and more, corridors, facades and halls 1.5 and less]
+    free: float = 2.0
+    # Share of a cloud's extent: moves that are smaller are not an error. [derived: the error of a
+    # pose that proving/score.py calls wrong]
+    distinct: float = 0.05
+    # Share of a cloud's extent: moves that are larger are not tried. [derived: half of its
+    # territory must be left]
+    farthest: float = 0.6
+    # Share of contradictions, and its ratio to the typical one, above which a cloud is weak.
+    # [chosen on proving/tune, 2026-11-18: true poses of rooms and streets have at most 0.04, of
+    # thin bodies about as many in all clouds]
+    max_share: float = 0.1
+    max_ratio: float = 2.0
 
     def neighbours(self, dimension: int) -> int:
         """Points of a patch: four for each of its parameters, D of a plane."""

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from scipy.special import gammainc
 
 from coframe import geometry
-from coframe.align.recipe import ALIGN, VerdictRecipe
+from coframe.align.evidence import BLOCK, Freedom, Review
+from coframe.align.recipe import ALIGN, EvidenceRecipe, VerdictRecipe
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.types import Array
@@ -159,6 +160,64 @@ def downgrade(verdicts: Sequence[Verdict], reasons: Mapping[int, str]) -> tuple[
         else verdict
         for j, verdict in enumerate(verdicts)
     )
+
+
+def contradictions(review: Review, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, str]:
+    """Clouds that contradict the others clearly more than is typical, and why."""
+    shares = review.agreement.shares
+    found = {}
+    for j, share in enumerate(shares.tolist()):
+        others = np.delete(shares, j)
+        typical = float(np.median(others)) if len(others) > 1 else 0.0
+        least = share - recipe.clear * float(review.deviations[j])
+        if least > max(recipe.max_share, recipe.max_ratio * typical):
+            found[j] = (
+                f"{share:.0%} of its points in common territory contradict the other clouds"
+                f" (typical here: {typical:.0%})"
+            )
+    return found
+
+
+def freedoms(review: Review, scale: float) -> dict[int, str]:
+    """Clouds that the others do not constrain in some direction, in words; `scale`: user units."""
+    return {j: _in_words(each, scale) for j, each in enumerate(review.freedoms) if each is not None}
+
+
+def _in_words(freedom: Freedom, scale: float) -> str:
+    end = "and fit as well there: the data do not decide"
+    tau = freedom.alternative[:-1, -1]
+    D = len(tau)
+    move = freedom.twist[-D:]
+    if freedom.shift == 0 or (
+        freedom.turn > 0 and np.linalg.norm(freedom.twist[:-D]) > np.linalg.norm(move)
+    ):
+        return f"it can turn by {np.degrees(freedom.turn):.2g} degrees {end}"
+    direction = ", ".join(f"{value:.2f}" for value in move / np.linalg.norm(move))
+    return f"it can slide along ({direction}) by {freedom.shift * scale:.3g} {end}"
+
+
+def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
+    """Aligned clouds that are connected with most others only through clouds in doubt, and why.
+
+    Doubt travels along the links that hold a cloud. A link is territory of two clouds in which they
+    agree. Of a cloud without any territory nothing is known.
+    """
+    links = review.agreement.agree + review.agreement.agree.T >= BLOCK
+    aligned = [j for j, verdict in enumerate(verdicts) if verdict.verdict == "aligned"]
+    known = [j for j in aligned if links[j].any()]
+    parts: list[set[int]] = []
+    left = set(known)
+    while left:
+        part = {min(left)}
+        new = set(part)
+        while new:
+            new = {i for j in new for i in np.flatnonzero(links[j]).tolist()} & left - part
+            part |= new
+        left -= part
+        parts.append(part)
+    largest = max(parts, key=len, default=set())
+    reason = "it is connected with the other clouds only through clouds that are in doubt"
+    return {j: reason for part in parts for j in part if part is not largest or len(largest) == 1}
 
 
 def in_comparison(residual: float, typical: float) -> str:

@@ -179,6 +179,14 @@ class Problem:
                 f"the start is ambiguous, and the poses of these clouds may be wrong: {listed};"
                 " check them in the report, or give start poses"
             )
+        named = {doubt.cloud for doubt in doubts}
+        free = [doubt for doubt in result.doubts if doubt.cloud not in named]
+        if free:
+            listed = ", ".join(result.names[doubt.cloud] for doubt in free)
+            warnings.append(
+                "the data do not decide where these clouds lie, other poses fit as well:"
+                f" {listed}; give start poses, or add scans that overlap them more"
+            )
         if start.crashed:
             pairs = ", ".join(f"{result.names[a]} and {result.names[b]}" for a, b in start.crashed)
             warnings.append(
@@ -196,7 +204,7 @@ class Problem:
             groups=groups,
             start=start.source,
             pairs_tried=start.pairs,
-            doubts=doubts,
+            doubts=(*doubts, *free),
             warnings=tuple(warnings),
             options=self.options.record(),
         )
