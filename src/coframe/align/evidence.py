@@ -213,11 +213,15 @@ def _patches(points: Points, recipe: AlignRecipe) -> Surface:
 
 
 def _heights(
-    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe
+    one: Surface,
+    other: Surface,
+    motion: Float[Array, "D1 D1"],
+    recipe: EvidenceRecipe,
+    nearest: tuple[Float[Array, " n"], Int[Array, " n"]] | None = None,
 ) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
     """Which patches lie in the other cloud's territory; heights there, in standard deviations."""
     x = geometry.transform(motion, one.centres)
-    distance, rows = other.tree.query(x)
+    distance, rows = other.tree.query(x) if nearest is None else nearest
     normals = other.normals[rows]
     height = ((x - other.centres[rows]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
@@ -237,6 +241,25 @@ def _compare(
     """Which patches lie in the other cloud's territory, and which heights agree."""
     inside, heights = _heights(one, other, motion, recipe)
     return inside, heights < max(one.threshold, other.threshold)
+
+
+def _compare_all(
+    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe
+) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
+    """As `_compare`, with patches that are not flat: edges, pillars, furniture.
+
+    These have no height. They are in territory if the other cloud has a patch beside them, and
+    agree if there is one where they are.
+    """
+    nearest = other.tree.query(geometry.transform(motion, one.centres))
+    distance, rows = nearest
+    inside, heights = _heights(one, other, motion, recipe, nearest)
+    fits = heights < max(one.threshold, other.threshold)
+    reach = np.maximum(one.radii, other.radii[rows])
+    return (
+        np.where(one.flat, inside, distance < 2 * reach),
+        np.where(one.flat, fits, distance < reach / 2),
+    )
 
 
 def _some(surface: Surface, clouds: int) -> Surface:
@@ -329,7 +352,10 @@ def free_direction(
     """
     if not partners:
         return None
-    one, others = _some(surfaces[cloud], len(surfaces)), _pooled(surfaces, poses, partners)
+    one, others = (
+        _some(surfaces[cloud], len(surfaces)),
+        _pooled(surfaces, poses, partners),
+    )
     pose = poses[cloud]
     inside, fits = _compare(one, others, pose, recipe)
     agree = inside & fits
@@ -352,15 +378,16 @@ def free_direction(
     if not step > 0 or not extent > 0:
         return None
     step = max(step, extent / STEPS)
-    now = _blocks(inside, fits)
+    now = _blocks(*_compare_all(one, others, pose, recipe))
     free = []
-    for steps in range(1, int(recipe.farthest * extent / step) + 1):
-        for length in (steps * step, -steps * step):
-            if abs(length) < recipe.distinct * extent:
-                continue
+    lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
+    for sign in (1.0, -1.0):
+        for length in (sign * lengths[lengths > recipe.distinct * extent]).tolist():
             motion = geometry.about(geometry.exp(length * twist)[None], about)[0]
-            blocks = _blocks(*_compare(one, others, motion @ pose, recipe))
-            if 2 * blocks[:, 0].sum() >= now[:, 0].sum() and _lead([now], [blocks]) < recipe.free:
+            blocks = _blocks(*_compare_all(one, others, motion @ pose, recipe))
+            if 2 * blocks[:, 0].sum() < now[:, 0].sum():
+                break
+            if _lead([now], [blocks]) < recipe.free:
                 free.append((length, motion @ pose))
     if not free:
         return None

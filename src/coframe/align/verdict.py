@@ -199,8 +199,9 @@ def _in_words(freedom: Freedom, scale: float) -> str:
 def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
     """Aligned clouds that are connected with most others only through clouds in doubt, and why.
 
-    Doubt travels along the links that hold a cloud. A link is territory of two clouds in which they
-    agree. Of a cloud without any territory nothing is known.
+    Doubt travels along the links between clouds. A link is territory of two clouds in which they
+    agree. Of a cloud without any territory nothing is known. Where less than half of the clouds
+    that are placed are connected without doubt, none are certain.
     """
     links = review.agreement.agree + review.agreement.agree.T >= BLOCK
     aligned = [j for j, verdict in enumerate(verdicts) if verdict.verdict == "aligned"]
