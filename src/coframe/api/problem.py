@@ -12,7 +12,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
-from coframe.align.verdict import downgrade
+from coframe.align.verdict import EMPTY, downgrade
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
 from coframe.em.constraints import Constraints
@@ -20,7 +20,7 @@ from coframe.em.loop import Iteration
 from coframe.errors import InputError
 from coframe.input.checks import as_poses, as_priors, check_near, unit_doubt
 from coframe.input.given import Given
-from coframe.input.normalise import Normalisation
+from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.options import Options
 from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
@@ -187,6 +187,9 @@ class Problem:
                 "the data do not decide where these clouds lie, other poses fit as well:"
                 f" {listed}; give start poses, or add scans that overlap them more"
             )
+        if start.source == GIVEN:
+            left = self._left(start.poses[0], result)
+            warnings += [] if left is None else [left]
         if start.crashed:
             pairs = ", ".join(f"{result.names[a]} and {result.names[b]}" for a, b in start.crashed)
             warnings.append(
@@ -207,6 +210,37 @@ class Problem:
             doubts=(*doubts, *free),
             warnings=tuple(warnings),
             options=self.options.record(),
+        )
+
+    def _left(self, given: Poses, result: Registration) -> str | None:
+        """A warning that names clouds that ended far from the poses given, and how far.
+
+        Farther than the largest reach of the trials. A common motion of all clouds does not count.
+        """
+        motions = result.poses @ geometry.inverse(given)
+        centres = [each.median for each in self.given.summaries]
+        extents = np.array([each.extent for each in self.given.summaries])
+        ends = np.array(
+            [geometry.transform(T, c[None])[0] for T, c in zip(given, centres, strict=True)]
+        )
+        every = []
+        for common in motions:
+            rest = geometry.inverse(common) @ motions
+            turns = geometry.angle(geometry.rotation(rest))
+            moved = (geometry.rotation(rest) @ ends[..., None])[..., 0] + geometry.translation(rest)
+            shifts = np.linalg.norm(moved - ends, axis=1)
+            every.append((turns * RADIUS + shifts / np.maximum(extents, EMPTY), turns, shifts))
+        steps, turns, shifts = min(every, key=lambda each: float(np.median(each[0])))
+        far = np.flatnonzero(steps > self.recipe.reach).tolist()
+        if not far:
+            return None
+        listed = ", ".join(
+            f"{result.names[j]} by {np.degrees(turns[j]):.2g} degrees and {shifts[j]:.3g}"
+            for j in far
+        )
+        return (
+            f"these clouds ended far from the poses that were given: {listed}; if the given poses"
+            " are right, fix them (`fixed`) or say how certain they are (`priors`)"
         )
 
 
