@@ -96,9 +96,6 @@ class EvidenceRecipe:
     # Thickness squared over width squared of a patch below which it is flat; the same for width
     # over length: below, it is a line. [sketch of 2026-11: untuned]
     flat: float = 0.05
-    # Standard deviations of both patches' scatter: heights that differ more contradict each other.
-    # [derived: 1 in 370 by chance where heights are normal]
-    sigmas: float = 3.0
     # Quantile of the heights of a cloud's one half over the other, below which they agree.
     # [derived: 1 in 20 by chance]
     level: float = 0.95
@@ -117,14 +114,23 @@ class EvidenceRecipe:
     # Share of a cloud's extent: moves that are smaller are not an error. [derived: the error of a
     # pose that proving/score.py calls wrong]
     distinct: float = 0.05
-    # Share of a cloud's extent: moves that are larger are not tried. [derived: half of its
-    # territory must be left]
-    farthest: float = 0.6
-    # Share of contradictions, and its ratio to the typical one, above which a cloud is weak.
-    # [chosen on proving/tune, 2026-11-18: true poses of rooms and streets have at most 0.04, of
-    # thin bodies about as many in all clouds]
+    # Share of contradictions above the typical one, above which a cloud is weak. [chosen on
+    # proving/tune, 2026-11-18: true poses of rooms and streets have at most 0.04, of thin bodies
+    # about as many in all clouds]
     max_share: float = 0.1
-    max_ratio: float = 2.0
+
+    @property
+    def sigmas(self) -> float:
+        """Standard deviations of both patches' scatter: beyond, heights contradict each other."""
+        return self.clear
+
+    @property
+    def farthest(self) -> float:
+        """Share of a cloud's extent: the largest move that is tried.
+
+        Of a slab half of the territory is left after half of its extent.
+        """
+        return 0.5
 
     def neighbours(self, dimension: int) -> int:
         """Points of a patch: four for each of its parameters, D of a plane."""

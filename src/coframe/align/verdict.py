@@ -170,7 +170,7 @@ def contradictions(review: Review, recipe: EvidenceRecipe = ALIGN.evidence) -> d
         others = np.delete(shares, j)
         typical = float(np.median(others)) if len(others) > 1 else 0.0
         least = share - recipe.clear * float(review.deviations[j])
-        if least > max(recipe.max_share, recipe.max_ratio * typical):
+        if least > typical + recipe.max_share:
             found[j] = (
                 f"{share:.0%} of its points in common territory contradict the other clouds"
                 f" (typical here: {typical:.0%})"
