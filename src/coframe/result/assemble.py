@@ -98,13 +98,17 @@ class Solution:
         )
         movable = [rigid and j not in constrained for j in range(M)]
         seen = review(surfaces, self.fit.poses, movable, recipe.evidence)
-        free = freedoms(seen, self.frames.scale)
-        marked = downgrade(found.verdicts, contradictions(seen, recipe.evidence) | free)
+        wrong = contradictions(seen, recipe.evidence)
+        free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
+        marked = downgrade(found.verdicts, wrong | free)
         marked = downgrade(marked, unsupported(seen, marked))
+        # Where a cloud contradicts the others, poses around it are no worse. That leaves doubt, but
+        # says nothing of how far off it is.
+        agrees = seen.agreement.shares <= recipe.evidence.max_share
         covariance = found.pose_covariance.copy()
         motions = {}
         for i, freedom in enumerate(seen.freedoms):
-            if freedom is not None:
+            if freedom is not None and i in free and agrees[i]:
                 wide = np.outer(freedom.twist, freedom.twist)[None]
                 covariance[i] += self.frames.leave_covariance(wide)[0]
                 poses = self.fit.poses.copy()
