@@ -92,7 +92,7 @@ class Agreement:
 
     agree: Int[Array, "M M"]
     contradict: Int[Array, "M M"]
-    blocks: tuple[Int[Array, "B 2"], ...]
+    blocks: tuple[Int[Array, "_ 2"], ...]
 
     @property
     def territory(self) -> Int[Array, " M"]:
@@ -162,13 +162,13 @@ def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> flo
     return _lead([a.blocks[j] for j in chosen], [b.blocks[j] for j in chosen])
 
 
-def _lead(a: Sequence[Int[Array, "B 2"]], b: Sequence[Int[Array, "B 2"]]) -> float:
+def _lead(a: Sequence[Int[Array, "_ 2"]], b: Sequence[Int[Array, "_ 2"]]) -> float:
     one, other = _share(a), _share(b)
     variance = one[1] + other[1]
     return float((other[0] - one[0]) / np.sqrt(variance)) if np.isfinite(variance) else 0.0
 
 
-def _share(blocks: Sequence[Int[Array, "B 2"]]) -> tuple[float, float]:
+def _share(blocks: Sequence[Int[Array, "_ 2"]]) -> tuple[float, float]:
     """The share of contradictions and its variance, infinite without territory.
 
     A ratio of sums over blocks; one agreeing and one contradicting patch are added, so that no
