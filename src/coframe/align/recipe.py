@@ -52,6 +52,40 @@ class DenoiseRecipe:
 
 
 @dataclass(frozen=True)
+class SurfaceRecipe:
+    """The last step: all poses against the surface that the clouds share (see `surface`)."""
+
+    # Points of a patch.
+    size: int = 20
+    # Points of a patch where clouds are noisy.
+    noisy_size: int = 40
+    # Patches that a point belongs to, about.
+    coverage: int = 3
+    # Candidates for each member of a patch: nearest points, of which some face otherwise.
+    candidates: int = 4
+    # Cosine of the angle between normals of points that may share a patch, at least.
+    min_cosine: float = 0.7
+    # Factors of four by which noise and roughness of patches may differ from the typical ones.
+    grid: int = 4
+    # Degrees of freedom of Student's t, which robust weights follow.
+    tails: float = 5.0
+    # Mean over mean size of outward heights above which it is known which way a view faces.
+    min_outward: float = 0.1
+    # Passes that find the half space which all normals of a view lie in.
+    orientations: int = 20
+    # Steps, at most.
+    iterations: int = 8
+    # Share of the radius: a step that moves less is the last one.
+    tolerance: float = 1e-5
+    # Share of the radius: steps that ask for more are not taken.
+    max_step: float = 0.1
+    # Shared patches per cloud, at least.
+    min_patches: int = 10
+    # Thickness over width of a cloud's own patches above which it is no surface.
+    max_flatness: float = 0.7
+
+
+@dataclass(frozen=True)
 class VerdictRecipe:
     """When a cloud is called aligned, weak or failed."""
 
@@ -141,6 +175,7 @@ class AlignRecipe:
     same_sigmas: float = 4.0
 
     denoise: DenoiseRecipe = field(default_factory=DenoiseRecipe)
+    surface: SurfaceRecipe = field(default_factory=SurfaceRecipe)
     verdict: VerdictRecipe = field(default_factory=VerdictRecipe)
     model: ModelRecipe = MODEL
     loop: LoopRecipe = LOOP
