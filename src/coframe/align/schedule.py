@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from coframe import geometry
+from coframe.align import surface
 from coframe.align.covariance import pose_covariance
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
@@ -159,6 +160,8 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         many = run.draw(recipe.more_points * last.points)
         end = run.fit(many, poses, again, history=history)
     else:
+        if status is not Status.STOPPED:
+            poses = surface.refine(run, poses, last.points)
         end = run.fit(drawn, poses, replace(last, iterations=0), history=history)
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT

@@ -15,8 +15,8 @@ of the front meet the back. Both leave a bias that more iterations do not remove
 - plane and surface are eliminated, so a cloud is compared with what the others say, and all poses
   follow from one system of equations, as in `coframe.em.joint`.
 
-The step is validated: with the points of each cloud in two halves, what one half asks for must
-improve the other. Clouds in the plane, and clouds without a surface, stay as they are.
+Clouds in the plane, clouds without a surface, and scenes with a view of which it is not known which
+way it faces stay as they are. `SurfaceRecipe` says which clouds take the step.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,26 +61,15 @@ class Surface:
     flatness: float  # typical thickness of a patch over its width
     noisy: bool
 
-    def half(self, second: int) -> "Surface":
-        """Every second point."""
-        rows = slice(second, None, 2)
-        return replace(
-            self,
-            points=self.points[rows],
-            weights=self.weights[rows],
-            feet=self.feet[rows],
-            normals=self.normals[rows],
-        )
-
 
 def refine(run: Run, poses: Poses, count: int) -> Poses:
     """The poses that the clouds' common surface asks for, of at most `count` points of each cloud.
 
-    The same poses where the clouds have no common surface, or where points left out disagree.
+    The same poses where the clouds have no common surface.
     """
     recipe = run.recipe.surface
     M, D = len(poses), poses.shape[1] - 1
-    if D != 3 or joint_sparse.pays(M, run.last.components):
+    if D != 3 or not (recipe.noisy or recipe.clean) or joint_sparse.pays(M, run.last.components):
         return poses
     rows = [sampling.draw_rows(available, count, run.rng) for available in run.counts]
     shuffles = [np.random.default_rng(seed) for seed in run.rng.integers(2**63, size=M)]
@@ -88,6 +77,9 @@ def refine(run: Run, poses: Poses, count: int) -> Poses:
         find_surface, rows, run.frames.each(), shuffles, shared=(run.recipe.denoise,)
     )
     if np.median([each.flatness for each in surfaces]) > recipe.max_flatness:
+        return poses
+    noisy = np.median([each.noisy for each in surfaces]) > 0.5
+    if not (recipe.noisy if noisy else recipe.clean):
         return poses
     return refine_surfaces(surfaces, poses, run.constraints, recipe, run.threads)
 
@@ -186,9 +178,7 @@ class Solved:
         H, g = self.equations.H.copy(), self.equations.gradient.copy()
         equations = DenseEquations(H, g)
         for prior in constraints.priors:
-            equations.add(
-                prior.cloud, *prior.normal_equations(poses[prior.cloud], self.centre)
-            )
+            equations.add(prior.cloud, *prior.normal_equations(poses[prior.cloud], self.centre))
         extra = np.full(g.shape, LEAST * np.diagonal(H).mean())
         allowed = constraints.allowed(len(poses), 3)
         found = equations.solve(-g, extra, allowed, constraints.gauge_free)
@@ -208,15 +198,7 @@ def refine_surfaces(
     recipe: SurfaceRecipe,
     threads: int | None = None,
 ) -> Poses:
-    """Gauss-Newton steps of all poses, if points left out agree with the first one."""
-    halves = [[one.half(second) for one in surfaces] for second in (0, 1)]
-    solved = [equations_of(half, poses, None, recipe, threads) for half in halves]
-    if any(each is None for each in solved):
-        return poses
-    first, second = (each for each in solved if each is not None)
-    steps = [each.twists(poses, constraints) for each in (first, second)]
-    if first.gain(steps[1]) + second.gain(steps[0]) <= 0:
-        return poses
+    """Gauss-Newton steps of all poses; the same poses where it is not known how clouds face."""
     found, weights = poses, None
     for _ in range(recipe.iterations):
         now = equations_of(surfaces, found, weights, recipe, threads)
@@ -227,7 +209,7 @@ def refine_surfaces(
         if loop.largest_step(twists, RADIUS) > recipe.max_step:
             return poses  # far more than a last step: not what it is made for
         found = geometry.about(geometry.exp(twists), now.centre) @ found
-        if loop.largest_step(twists, RADIUS) < recipe.tolerance:
+        if now.gain(twists) < recipe.min_gain * recipe.coverage * twists.size / 2:
             break
     return found
 
@@ -242,6 +224,8 @@ def equations_of(
     """The normal equations at given poses; None where hardly any patch is shared."""
     scene = Scene.of(surfaces, poses, recipe)
     M, N = len(surfaces), len(scene.points)
+    if not scene.oriented.all():
+        return None
     noisy = np.median([one.noisy for one in surfaces]) > 0.5
     size = recipe.noisy_size if noisy else recipe.size
     near = recipe.candidates * size
@@ -311,9 +295,7 @@ def equations_of(
     H, g = np.zeros((parts, 6 * M, 6 * M)), np.zeros((parts, 6 * M))
     squared, count = np.zeros((parts, N)), np.zeros((parts, N))
     share(
-        lambda *given: surface_kernels.normal_equations(
-            *given[:-6], weights, *given[-6:]
-        ),
+        lambda *given: surface_kernels.normal_equations(*given[:-6], weights, *given[-6:]),
         P,
         *(A, D, height, where, rows, normal, width, posterior, noise, rough, scene.cloud),
         *(scene.points, centre),
