@@ -13,6 +13,11 @@ from coframe.em.constraints import UNCONSTRAINED, Constraints
 RECIPE = replace(ALIGN.surface, noisy=True, clean=True)
 
 
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
 def views(rng, count=4, points=700, noise=0.002):
     """Views of a bumpy ball from around its middle, and their true poses."""
     clouds, poses = [], []

@@ -229,7 +229,7 @@ def equations_of(
     noisy = np.median([one.noisy for one in surfaces]) > 0.5
     size = recipe.noisy_size if noisy else recipe.size
     near = recipe.candidates * size
-    if N < near:
+    if near > N:
         return None
     weights = scene.weights if robust is None else robust
     # Points are in random order, so every so many of them are random ones of each cloud.

@@ -129,7 +129,7 @@ def decompose(rows, normal, width, feet, at, points, weight, first, last, *out):
 @njit(error_model="numpy", nogil=True, cache=True)
 def evidence(A, D, height, noise, rough, first, last, log_likelihood):
     """Log-likelihood of the heights of patches for pairs of variances, noise and roughness."""
-    P, k, n = A.shape
+    _, k, n = A.shape
     for p in range(first, last):
         for g in range(len(noise)):
             log_likelihood[p, g] = 0.0
@@ -152,7 +152,7 @@ def normal_equations(
     its standard deviation.
     """
     weight, first, last, H, gradient, squared, count = rest
-    P, k, n = A.shape
+    _, k, n = A.shape
     for p in range(first, last):
         u, v = tangents(normal[p])
         precision, dual = np.zeros(k), np.zeros(k)
