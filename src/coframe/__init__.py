@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coframe.io.frames import open_frames
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
+    from coframe.particles.fuse import Fit, Fusion, fuse
     from coframe.result.registration import Registration, load
     from coframe.sequence.options import TrackOptions
     from coframe.sequence.track import Track, track
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Checkpoint": "compute.checkpoint",
     "Comparison": "baselines.compare",
+    "Fit": "particles.fuse",
+    "Fusion": "particles.fuse",
     "InputError": "errors",
     "Iteration": "em.loop",
     "Mixture": "em.mixture",
@@ -56,6 +59,7 @@ _HOMES = {
     "evaluate": "",
     "extend": "api.extend",
     "forget": "api.extend",
+    "fuse": "particles.fuse",
     "judge": "api.judge",
     "load": "result.registration",
     "metrics": "evaluate",
@@ -73,6 +77,8 @@ _MODULES = {"baselines", "datasets", "evaluate", "metrics", "paper", "report", "
 __all__ = [
     "Checkpoint",
     "Comparison",
+    "Fit",
+    "Fusion",
     "InputError",
     "Iteration",
     "Mixture",
@@ -92,6 +98,7 @@ __all__ = [
     "evaluate",
     "extend",
     "forget",
+    "fuse",
     "judge",
     "load",
     "metrics",

@@ -113,7 +113,7 @@ class Fusion:
             f" resolution {self.resolution:.3g}, symmetry found {self.symmetry_found})"
         )
 
-    def merged(self, particles: Sequence[Points]) -> Points:
+    def merged(self, particles: Sequence[Array]) -> Points:
         """All localisations of particles that did not fail, in the common frame."""
         return np.concatenate(
             [
@@ -159,7 +159,7 @@ class Fusion:
 
 
 def fuse(
-    particles: Sequence[Points],
+    particles: Sequence[Array],
     sigma: Sequence[Array] | float | None = None,
     symmetry: int = 1,
     *,
@@ -213,8 +213,8 @@ def fuse(
 
 
 def _checked(
-    particles: Sequence[Points], sigma: Sequence[Array] | float | None
-) -> tuple[list[Points], list[Points]]:
+    particles: Sequence[Array], sigma: Sequence[Array] | float | None
+) -> tuple[list[Float[Array, "_ D"]], list[Float[Array, "_ D"]]]:
     """Points and standard deviations along the axes, in double precision."""
     clouds = [np.asarray(points, float) for points in particles]
     if len(clouds) < FEWEST_PARTICLES:
@@ -235,14 +235,18 @@ def _checked(
             )
         if not np.isfinite(points).all():
             raise InputError(f"particle {j}: coordinates are not finite; leave those rows out")
-    if sigma is None or np.isscalar(sigma):
+    if sigma is None or isinstance(sigma, int | float):
         return clouds, [np.full(points.shape, float(sigma or 0)) for points in clouds]
     if len(sigma) != len(clouds):
-        raise InputError(f"sigma: expected {len(clouds)} arrays, one a particle, found {len(sigma)}")
+        raise InputError(
+            f"sigma: expected {len(clouds)} arrays, one a particle, found {len(sigma)}"
+        )
     noise = []
     for j, (points, given) in enumerate(zip(clouds, sigma, strict=True)):
         values = np.asarray(given, float)
-        values = values.reshape(len(values), -1) if values.ndim else np.full((len(points), 1), values)
+        values = (
+            values.reshape(len(values), -1) if values.ndim else np.full((len(points), 1), values)
+        )
         if points.shape[1] == 3 and values.shape[1] == 2:
             values = values[:, [0, 0, 1]]
         if len(values) != len(points) or values.shape[1] not in (1, points.shape[1]):
@@ -257,8 +261,8 @@ def _checked(
 
 
 def _fuse(
-    clouds: list[Points],
-    noise: list[Points],
+    clouds: list[Float[Array, "_ D"]],
+    noise: list[Float[Array, "_ D"]],
     symmetry: int,
     seed: int,
     threads: int,
@@ -328,7 +332,7 @@ def _fuse(
 
 
 def _prepare(
-    clouds: list[Points], noise: list[Points]
+    clouds: list[Float[Array, "_ D"]], noise: list[Float[Array, "_ D"]]
 ) -> tuple[Particles, Float[Array, "M D"], float]:
     """Particles about their centres in radii; the centres and the radius.
 
@@ -391,9 +395,7 @@ def _start(
     return _best(place(*levels[2], (*levels[0], model), recipe, rng, threads)), np.array(scores)
 
 
-def _judge(
-    fine: Level, found: list[Found], group: Motions, recipe: FuseRecipe
-) -> tuple[Fit, ...]:
+def _judge(fine: Level, found: list[Found], group: Motions, recipe: FuseRecipe) -> tuple[Fit, ...]:
     """A verdict per particle: does it fit as others do, and does its pose beat every other?"""
     particles = fine.particles
     fit = np.array(
@@ -428,7 +430,7 @@ def margin_of(modes: Found, group: Motions, separation: float) -> float:
 
 
 def halves(
-    clouds: Sequence[Points], poses: Poses, seed: int, extent: float
+    clouds: Sequence[Float[Array, "_ D"]], poses: Poses, seed: int, extent: float
 ) -> tuple[Float[Array, " F"], Float[Array, " F"]]:
     """Fourier correlation of two random halves of the particles."""
     mixed = np.random.default_rng(seed).permutation(len(clouds))
@@ -436,11 +438,14 @@ def halves(
         np.concatenate([transform(poses[j], clouds[j]) for j in np.sort(part)])
         for part in (mixed[::2], mixed[1::2])
     ]
-    return fourier_correlation(*sets, extent)
+    return fourier_correlation(sets[0], sets[1], extent)
 
 
 def _visibility(
-    clouds: list[Points], noise: list[Points], poses: Poses, mixture: Mixture
+    clouds: list[Float[Array, "_ D"]],
+    noise: list[Float[Array, "_ D"]],
+    poses: Poses,
+    mixture: Mixture,
 ) -> Float[Array, "M K"]:
     """Share of each particle's points that belong to each site; noise taken as isotropic."""
     D = mixture.dimension

@@ -19,7 +19,7 @@ CYCLES = 60
 
 
 @njit(cache=True, nogil=True)
-def splat(grid, points, weights, blur, rotation, shift, origin, cell, sign):  # type: ignore[no-untyped-def]
+def splat(grid, points, weights, blur, rotation, shift, origin, cell, sign):
     """Add (sign 1) or subtract (sign -1) a particle, each point blurred by a Gaussian.
 
     The same points, pose and blur change the grid by the same amounts, up to rounding.
@@ -61,7 +61,7 @@ def splat(grid, points, weights, blur, rotation, shift, origin, cell, sign):  # 
 
 
 @njit(cache=True, nogil=True)
-def log_density(grid, mass, outliers):  # type: ignore[no-untyped-def]
+def log_density(grid, mass, outliers):
     """Per cell: log of the density with a share of outliers, over that of outliers alone."""
     out = np.empty_like(grid)
     flat = grid.ravel()
@@ -74,7 +74,7 @@ def log_density(grid, mass, outliers):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def score_grid(table, points, weights, rotations, shifts, origin, cell, out):  # type: ignore[no-untyped-def]
+def score_grid(table, points, weights, rotations, shifts, origin, cell, out):
     """Scores of all rotations, each with all shifts by whole cells, into `out`."""
     n0, n1, n2 = table.shape
     flat = table.ravel()
@@ -83,12 +83,8 @@ def score_grid(table, points, weights, rotations, shifts, origin, cell, out):  #
         out[r] = 0.0
         for i in range(len(points)):
             x, y, z = points[i, 0], points[i, 1], points[i, 2]
-            a = int(
-                np.floor((R[0, 0] * x + R[0, 1] * y + R[0, 2] * z - origin[0]) / cell + 0.5)
-            )
-            b = int(
-                np.floor((R[1, 0] * x + R[1, 1] * y + R[1, 2] * z - origin[1]) / cell + 0.5)
-            )
+            a = int(np.floor((R[0, 0] * x + R[0, 1] * y + R[0, 2] * z - origin[0]) / cell + 0.5))
+            b = int(np.floor((R[1, 0] * x + R[1, 1] * y + R[1, 2] * z - origin[1]) / cell + 0.5))
             c = 0
             if n2 > 1:
                 c = int(
@@ -103,7 +99,7 @@ def score_grid(table, points, weights, rotations, shifts, origin, cell, out):  #
 
 
 @njit(cache=True, nogil=True)
-def score(table, points, weights, R, shift, origin, cell):  # type: ignore[no-untyped-def]
+def score(table, points, weights, R, shift, origin, cell):
     """Score of one pose, interpolated linearly between cells."""
     n0, n1, n2 = table.shape
     flat = table.ravel()
@@ -141,7 +137,7 @@ def score(table, points, weights, R, shift, origin, cell):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def turned(R, axis, angle):  # type: ignore[no-untyped-def]
+def turned(R, axis, angle):
     """R after a turn about a coordinate axis of the grid's frame."""
     c, s = np.cos(angle), np.sin(angle)
     i = (axis + 1) % 3
@@ -154,7 +150,7 @@ def turned(R, axis, angle):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def climb(table, points, weights, R, shift, origin, cell, turn_step, shift_step):  # type: ignore[no-untyped-def]
+def climb(table, points, weights, R, shift, origin, cell, turn_step, shift_step):
     """Improve a pose by steps along its parameters, halved when none helps: its score and pose."""
     flat = table.shape[2] == 1
     first = 2 if flat else 0
@@ -195,7 +191,7 @@ def climb(table, points, weights, R, shift, origin, cell, turn_step, shift_step)
 
 
 @njit(cache=True, nogil=True)
-def turn_between(A, B):  # type: ignore[no-untyped-def]
+def turn_between(A, B):
     """Angle between two rotations [rad]."""
     trace = 0.0
     for d in range(3):
@@ -205,8 +201,25 @@ def turn_between(A, B):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def sample_chain(grid, points, first, weights, masses, blur, R, t, rotations, spins, shifts,
-                 origin, cell, outliers, order, noise, scores):  # type: ignore[no-untyped-def]
+def sample_chain(
+    grid,
+    points,
+    first,
+    weights,
+    masses,
+    blur,
+    R,
+    t,
+    rotations,
+    spins,
+    shifts,
+    origin,
+    cell,
+    outliers,
+    order,
+    noise,
+    scores,
+):
     """One sweep of Gibbs sampling: each particle draws its pose given those of all others.
 
     `spins` turn the rotations anew for each particle; `noise` holds Gumbel numbers, so that the
@@ -241,7 +254,7 @@ def sample_chain(grid, points, first, weights, masses, blur, R, t, rotations, sp
 
 
 @njit(cache=True, nogil=True)
-def find_candidates(table, points, weights, rotations, shifts, origin, cell, separation, R, t):  # type: ignore[no-untyped-def]
+def find_candidates(table, points, weights, rotations, shifts, origin, cell, separation, R, t):
     """The best poses of a grid search, no two within `separation` [rad]; returns how many."""
     buffer = np.empty((len(rotations), len(shifts)))
     score_grid(table, points, weights, rotations, shifts, origin, cell, buffer)
@@ -269,7 +282,7 @@ def find_candidates(table, points, weights, rotations, shifts, origin, cell, sep
 
 
 @njit(cache=True, nogil=True)
-def crowding(points, first, blur):  # type: ignore[no-untyped-def]
+def crowding(points, first, blur):
     """Per point: how many points of its particle lie where it lies, at this blur."""
     out = np.empty(len(points))
     factor = 0.25 / blur**2
@@ -283,3 +296,55 @@ def crowding(points, first, blur):  # type: ignore[no-untyped-def]
                 total += np.exp(-factor * square)
             out[n] = total
     return out
+
+
+@njit(cache=True, nogil=True)
+def gather(
+    points, noise, R, t, means, variances, priors, outlier, D, seen, precision, pulled, scatter
+):
+    """Add one particle's sums: posteriors, precisions, weighted points, scatter; its log-lik."""
+    K = len(means)
+    p = np.empty(K)
+    total = 0.0
+    local = np.empty((K, 3))
+    for k in range(K):
+        for d in range(3):
+            local[k, d] = 0.0
+            for e in range(3):
+                local[k, d] += R[e, d] * (means[k, e] - t[e])
+    w = np.empty(3)
+    for n in range(len(points)):
+        whole = outlier
+        for k in range(K):
+            square = 0.0
+            volume = 1.0
+            for d in range(D):
+                v = variances[k] + noise[n, d]
+                square += (points[n, d] - local[k, d]) ** 2 / v
+                volume *= 2 * np.pi * v
+            p[k] = priors[k] * np.exp(-0.5 * square) / np.sqrt(volume)
+            whole += p[k]
+        total += np.log(whole)
+        for k in range(K):
+            a = p[k] / whole
+            if a < 1e-9:
+                continue
+            seen[k] += a
+            spread = 0.0
+            for d in range(D):
+                w[d] = 1 / (variances[k] + noise[n, d])
+                r = points[n, d] - local[k, d]
+                spread += (r * variances[k] * w[d]) ** 2 + variances[k] * noise[n, d] * w[d]
+            scatter[k] += a * spread / D
+            for d in range(D):
+                # In the frame of the model: R diag(w) R^T, and times the point.
+                for e in range(D):
+                    entry = 0.0
+                    for c in range(D):
+                        entry += R[d, c] * w[c] * R[e, c]
+                    precision[k, d, e] += a * entry
+                    place = t[e]
+                    for c in range(D):
+                        place += R[e, c] * points[n, c]
+                    pulled[k, d] += a * entry * place
+    return total

@@ -4,7 +4,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from coframe.types import Array, Points
+from coframe.types import Array
 
 # [format] Correlation at which a structure counts as resolved.
 THRESHOLD = 1 / 7
@@ -13,7 +13,7 @@ CELLS = {2: 512, 3: 128}
 
 
 def fourier_correlation(
-    first: Points, second: Points, extent: float
+    first: Float[Array, "N D"], second: Float[Array, "N2 D"], extent: float
 ) -> tuple[Float[Array, " F"], Float[Array, " F"]]:
     """Correlation of two sets of localisations, by spatial frequency.
 

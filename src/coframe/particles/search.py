@@ -45,13 +45,10 @@ class Particles:
         first = np.concatenate([[0], np.cumsum(np.diff(self.first)[chosen])])
         return Particles(self.points[rows], self.variances[rows], first, self.dimension)
 
-
     def thinned(self, most: int, rng: np.random.Generator) -> "Particles":
         """At most so many points of each particle, drawn at random."""
         sizes = np.diff(self.first)
-        rows = [
-            self.first[j] + np.sort(rng.permutation(sizes[j])[:most]) for j in range(len(self))
-        ]
+        rows = [self.first[j] + np.sort(rng.permutation(sizes[j])[:most]) for j in range(len(self))]
         first = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
         chosen = np.concatenate(rows)
         return Particles(self.points[chosen], self.variances[chosen], first, self.dimension)
@@ -238,12 +235,26 @@ def locate(
     for c in range(count):
         if D == 3:
             _, R[c], t[c] = kernels.climb(
-                coarse_table, points, coarse.weights[rows], R[c], t[c], coarse.origin, coarse.cell,
-                recipe.coarse_blur / 2, coarse.cell,
+                coarse_table,
+                points,
+                coarse.weights[rows],
+                R[c],
+                t[c],
+                coarse.origin,
+                coarse.cell,
+                recipe.coarse_blur / 2,
+                coarse.cell,
             )
         scores[c], R[c], t[c] = kernels.climb(
-            fine_table, fine_points, fine.weights[fine_rows], R[c], t[c], fine.origin, fine.cell,
-            recipe.coarse_blur / 2, coarse.cell / 2,
+            fine_table,
+            fine_points,
+            fine.weights[fine_rows],
+            R[c],
+            t[c],
+            fine.origin,
+            fine.cell,
+            recipe.coarse_blur / 2,
+            coarse.cell / 2,
         )
     order = np.argsort(-scores, kind="stable")
     return Found(R[order], t[order], scores[order])
@@ -260,14 +271,14 @@ def place(
     """Search the poses of particles against the density of others, at two blurs."""
     M, D = len(coarse.particles), coarse.particles.dimension
     tables = [
-        level.table(other.density(model[2], no_symmetry()), len(other.particles))
+        level.table(other.density(model[2], no_symmetry()), float(len(other.particles)))
         for level, other in zip((coarse, fine), model[:2], strict=True)
     ]
     turns = rotations(D, recipe.coarse_blur)
     spins = random_rotations(rng, M, D)
 
     def one(j: int) -> Found:
-        return locate(coarse, fine, *tables, j, spins[j], turns, recipe)
+        return locate(coarse, fine, tables[0], tables[1], j, spins[j], turns, recipe)
 
     return list(pool(threads).map(one, range(M)))
 
@@ -292,6 +303,6 @@ def sweep(
             level.without(grid, j, motions, symmetry)
             for level, grid in zip((coarse, fine), grids, strict=True)
         ]
-        return locate(coarse, fine, *tables, j, spins[j], turns, recipe)
+        return locate(coarse, fine, tables[0], tables[1], j, spins[j], turns, recipe)
 
     return list(pool(threads).map(one, range(M)))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.ndimage import maximum_filter
 
-from coframe.compiled import njit
+from coframe.particles import kernels
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.search import Level, Motions, Particles
 from coframe.threads import pool
@@ -42,56 +42,6 @@ class Sites:
     means: Float[Array, "K 3"]
     variances: Float[Array, " K"]
     priors: Float[Array, " K"]
-
-
-@njit(cache=True, nogil=True)
-def gather(points, noise, R, t, means, variances, priors, outlier, D, seen, precision, pulled, scatter):  # type: ignore[no-untyped-def]
-    """Add one particle's sums: posteriors, precisions, weighted points, scatter; its log-lik."""
-    K = len(means)
-    p = np.empty(K)
-    total = 0.0
-    local = np.empty((K, 3))
-    for k in range(K):
-        for d in range(3):
-            local[k, d] = 0.0
-            for e in range(3):
-                local[k, d] += R[e, d] * (means[k, e] - t[e])
-    w = np.empty(3)
-    for n in range(len(points)):
-        whole = outlier
-        for k in range(K):
-            square = 0.0
-            volume = 1.0
-            for d in range(D):
-                v = variances[k] + noise[n, d]
-                square += (points[n, d] - local[k, d]) ** 2 / v
-                volume *= 2 * np.pi * v
-            p[k] = priors[k] * np.exp(-0.5 * square) / np.sqrt(volume)
-            whole += p[k]
-        total += np.log(whole)
-        for k in range(K):
-            a = p[k] / whole
-            if a < 1e-9:
-                continue
-            seen[k] += a
-            spread = 0.0
-            for d in range(D):
-                w[d] = 1 / (variances[k] + noise[n, d])
-                r = points[n, d] - local[k, d]
-                spread += (r * variances[k] * w[d]) ** 2 + variances[k] * noise[n, d] * w[d]
-            scatter[k] += a * spread / D
-            for d in range(D):
-                # In the frame of the model: R diag(w) R^T, and times the point.
-                for e in range(D):
-                    entry = 0.0
-                    for c in range(D):
-                        entry += R[d, c] * w[c] * R[e, c]
-                    precision[k, d, e] += a * entry
-                    place = t[e]
-                    for c in range(D):
-                        place += R[e, c] * points[n, c]
-                    pulled[k, d] += a * entry * place
-    return total
 
 
 def peaks(density: Float[Array, "X Y Z"], level: Level, share: float) -> Float[Array, "K 3"]:
@@ -142,15 +92,24 @@ def _step(
         for j in range(b * M // BLOCKS, (b + 1) * M // BLOCKS):
             rows = particles.rows(j)
             for S, s in zip(symmetry.R, symmetry.t, strict=True):
-                gather(
-                    particles.points[rows], particles.variances[rows], S @ motions.R[j],
-                    S @ motions.t[j] + s, sites.means, sites.variances, sites.priors, outlier, D,
+                kernels.gather(
+                    particles.points[rows],
+                    particles.variances[rows],
+                    S @ motions.R[j],
+                    S @ motions.t[j] + s,
+                    sites.means,
+                    sites.variances,
+                    sites.priors,
+                    outlier,
+                    D,
                     *sums,
                 )
         return sums
 
     parts = list(pool(threads).map(block, range(BLOCKS)))
-    seen, precision, pulled, scatter = (sum(part) for part in zip(*parts, strict=True))
+    seen, precision, pulled, scatter = (
+        np.sum(np.stack(part), axis=0) for part in zip(*parts, strict=True)
+    )
     kept = seen > 1
     means = np.zeros((int(kept.sum()), 3))
     means[:, :D] = np.linalg.solve(precision[kept][:, :D, :D], pulled[kept][:, :D, None])[..., 0]

@@ -5,6 +5,9 @@ The measure of a motion S is the mean log density at the moved points. It is com
 no motion and with that of arbitrary turns: 1 is a symmetry, 0 an arbitrary turn.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
@@ -37,7 +40,7 @@ def find_symmetry(
     weights = level.masses
     chosen = slice(None, None, max(1, len(points) // POINTS))
     points, weights = points[chosen], weights[chosen] / weights[chosen].sum()
-    table = level.table(level.density(motions, no_symmetry()), len(particles))
+    table = level.table(level.density(motions, no_symmetry()), float(len(particles)))
 
     def measure(R: Array, t: Array) -> float:
         return float(kernels.score(table, points, weights, R, t, level.origin, level.cell))
@@ -50,19 +53,26 @@ def find_symmetry(
     spread = (points[near] - centre).T @ (points[near] - centre)
     axes = np.linalg.eigh(spread)[1].T if D == 3 else np.array([[0.0, 0.0, 1.0]])
     none = measure(np.eye(3), np.zeros(3))
-    best: tuple[int, Motions, Array] = (1, no_symmetry(), axes[0])
+    best: tuple[int, Motions, float] = (1, no_symmetry(), 0.0)
     found: dict[int, float] = {}
     for axis in axes:
         angles = np.linspace(0, 2 * np.pi, TURNS, endpoint=False)[1:]
         arbitrary = float(np.median([measure(*_about(axis, a, centre)) for a in angles]))
         for order in orders:
             value, R, t = kernels.climb(
-                table, points, weights, *_about(axis, 2 * np.pi / order, centre), level.origin,
-                level.cell, level.blur / 2, level.cell,
+                table,
+                points,
+                weights,
+                *_about(axis, 2 * np.pi / order, centre),
+                level.origin,
+                level.cell,
+                level.blur / 2,
+                level.cell,
             )
             share = (value - arbitrary) / max(none - arbitrary, np.finfo(float).tiny)
             turn = Rotation.from_matrix(R)
-            if abs(turn.magnitude() - 2 * np.pi / order) > level.blur:
+            # A climb may end at another order's turn.
+            if abs(turn.magnitude() - 2 * np.pi / order) > np.pi / (order * (order + 1)):
                 share = 0.0
             found[order] = max(found.get(order, 0.0), float(share))
             if share >= max(recipe.min_symmetry, 0) and order > best[0]:
@@ -73,7 +83,7 @@ def find_symmetry(
                 main, middle = vector / np.linalg.norm(vector), fixed
     order, group, arbitrary = best
     if D == 3 and order > 1:
-        group = _with_flips(group, main, middle, order, measure, none, arbitrary, recipe)
+        group = _with_flips(group, main, middle, measure, none, arbitrary, recipe)
     return order, group, found
 
 
@@ -81,13 +91,13 @@ def imposed_symmetry(
     level: Level, motions: Motions, order: int, recipe: FuseRecipe
 ) -> tuple[Motions, float]:
     """Turns of a given order about the axis that fits best, and how well it fits."""
-    from dataclasses import replace
-
     _, group, found = find_symmetry(level, motions, replace(recipe, min_symmetry=-1.0), (order,))
     return Motions(group.R[:order], group.t[:order]), found[order]
 
 
-def _about(axis: Float[Array, " 3"], angle: float, centre: Float[Array, " 3"]) -> tuple[Array, Array]:
+def _about(
+    axis: Float[Array, " 3"], angle: float, centre: Float[Array, " 3"]
+) -> tuple[Array, Array]:
     R = Rotation.from_rotvec(angle * axis).as_matrix()
     return R, centre - R @ centre
 
@@ -97,10 +107,18 @@ def _cyclic(axis: Float[Array, " 3"], order: int, centre: Float[Array, " 3"]) ->
     return Motions(np.array([R for R, _ in turns]), np.array([t for _, t in turns]))
 
 
-def _with_flips(group, axis, centre, order, measure, none, arbitrary, recipe):  # type: ignore[no-untyped-def]
+def _with_flips(
+    group: Motions,
+    axis: Float[Array, " 3"],
+    centre: Float[Array, " 3"],
+    measure: Callable[[Array, Array], float],
+    none: float,
+    arbitrary: float,
+    recipe: FuseRecipe,
+) -> Motions:
     """The same, with the two-fold turns about axes across the main one, if they fit as well."""
     across = np.linalg.svd(axis[None])[2][1:]
-    angles = np.linspace(0, np.pi / order, TURNS, endpoint=False)
+    angles = np.linspace(0, np.pi / len(group.t), TURNS, endpoint=False)
     directions = [np.cos(a) * across[0] + np.sin(a) * across[1] for a in angles]
     values = [measure(*_about(d, np.pi, centre)) for d in directions]
     at = int(np.argmax(values))
