@@ -98,7 +98,7 @@ class Fusion:
     correlation: Float[Array, "F 2"]
     symmetry: int
     symmetry_found: int
-    symmetries: Poses
+    symmetries: Float[Array, "G D1 D1"]
     scores: Float[Array, " S"]
     seed: int
     warnings: tuple[str, ...]
@@ -134,7 +134,8 @@ class Fusion:
                     "pose": T.tolist(),
                     "verdict": fit.verdict,
                     "reason": fit.reason,
-                    "margin": fit.margin,
+                    # Null: no other pose was found.
+                    "margin": fit.margin if np.isfinite(fit.margin) else None,
                     "misfit": fit.misfit,
                 }
                 for T, fit in zip(self.poses, self.verdicts, strict=True)
