@@ -10,7 +10,7 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.data.simulate.particles import particles, sites
-from coframe.particles import kernels
+from coframe.particles import density_kernels as kernels
 from coframe.particles.fuse import margin_of
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution

@@ -31,8 +31,9 @@ from coframe.threads import available_cores, pool, quiet_blas
 from coframe.types import Array, Points, Poses
 
 RECIPE = FuseRecipe()
-# [limit] Particles and points that a structure can be fused from.
+# [limit] Particles that a structure can be fused from.
 FEWEST_PARTICLES = 4
+# [limit] Points of a particle.
 FEWEST_POINTS = 3
 # [limit] Orders of symmetry that are looked for.
 ORDERS = tuple(range(2, 13))

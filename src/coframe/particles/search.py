@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.spatial.transform import Rotation
 
-from coframe.particles import kernels
+from coframe.particles import density_kernels as kernels
 from coframe.particles.recipe import FuseRecipe
 from coframe.threads import pool
 from coframe.types import Array

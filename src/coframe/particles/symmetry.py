@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from coframe.particles import kernels
+from coframe.particles import density_kernels as kernels
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.search import Level, Motions, no_symmetry
 from coframe.types import Array
