@@ -16,10 +16,10 @@ class FuseRecipe:
     # --- Densities (see `search.Level`) ---
 
     # [radius] Blur of the search over all rotations; also the spacing of the rotations [rad].
-    # [chosen on: logos, from random starts; half of it takes four times as long]
+    # [first value]
     coarse_blur: float = 0.25
-    # [radius] Blur at which poses are compared and refined. [chosen on: logos; 0.08 and 0.16 change
-    # the poses of 2 % of the particles]
+    # [radius] Blur at which poses are compared and refined. [first value; tried on: logos, 0.08
+    # and 0.16 agree with the published poses for 83 and 86 % of the particles, this for 84 %]
     fine_blur: float = 0.11
     # [cells] of a grid per blur. [derived: two samples per standard deviation keep a Gaussian]
     cells_per_blur: float = 2.0
@@ -28,7 +28,8 @@ class FuseRecipe:
     # [share] of points that belong to no site. [first value]
     outliers: float = 0.2
     # [exponent] n points at one spot count as n to this power: localisations of one label are not
-    # independent. [chosen on: logos; 1 makes bright spots win, and agrees with fewer poses]
+    # independent. [first value; tried on: logos, 1 agrees with the published poses for 83 %, this for
+    # 84 %]
     crowd_power: float = 0.5
 
     # --- Start ---
@@ -41,8 +42,7 @@ class FuseRecipe:
     chains: int = 4
     # [sweeps] of each chain. [first value]
     chain_sweeps: int = 12
-    # [points] of a particle that the search over all rotations uses. [chosen on: logos; with all,
-    # the result is the same]
+    # [points] of a particle that the search over all rotations uses. [first value]
     search_points: int = 200
 
     # --- Joint sweeps ---
@@ -60,7 +60,8 @@ class FuseRecipe:
     # [share of the highest peak] Lower ones are no sites. [first value]
     min_peak: float = 0.15
     # [0 to 1] A turn that explains the structure so well, where arbitrary turns are 0 and no turn
-    # is 1, is a symmetry. [chosen on: simulated letters, at most 0.4, and pores, at least 0.77]
+    # is 1, is a symmetry. [chosen on: simulated letters and pores, at most 0.4 and at least 0.73; seen
+    # before the choice as well: logos 0.5, and 0.94 of the ring, which is of the judge half]
     min_symmetry: float = 0.65
     # [log odds] by which the best pose must beat any other mode. [derived: log of 200, so that one
     # in 200 is wrong at the limit]
