@@ -18,8 +18,9 @@ class FuseRecipe:
     # [radius] Blur of the search over all rotations; also the spacing of the rotations [rad].
     # [first value]
     coarse_blur: float = 0.25
-    # [radius] Blur at which poses are compared and refined. [first value; tried on: logos, 0.08
-    # and 0.16 agree with the published poses for 83 and 86 % of the particles, this for 84 %]
+    # [radius] Blur at which poses are compared and refined. [first value;
+    # tried on: logos, 0.08 and 0.16 agree with the published poses for 83 and 86 % of the
+    # particles, this for 84 %]
     fine_blur: float = 0.11
     # [cells] of a grid per blur. [derived: two samples per standard deviation keep a Gaussian]
     cells_per_blur: float = 2.0
@@ -28,8 +29,8 @@ class FuseRecipe:
     # [share] of points that belong to no site. [first value]
     outliers: float = 0.2
     # [exponent] n points at one spot count as n to this power: localisations of one label are not
-    # independent. [first value; tried on: logos, 1 agrees with the published poses for 83 %, this for
-    # 84 %]
+    # independent. [first value; tried on: logos, 1 agrees with the published poses for 83 %,
+    # this for 84 %]
     crowd_power: float = 0.5
 
     # --- Start ---
