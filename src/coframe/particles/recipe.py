@@ -61,8 +61,8 @@ class FuseRecipe:
     # [share of the highest peak] Lower ones are no sites. [first value]
     min_peak: float = 0.15
     # [0 to 1] A turn that explains the structure so well, where arbitrary turns are 0 and no turn
-    # is 1, is a symmetry. [chosen on: simulated letters and pores, at most 0.4 and at least 0.73; seen
-    # before the choice as well: logos 0.5, and 0.94 of the ring, which is of the judge half]
+    # is 1, is a symmetry. [chosen on: simulated letters and pores, at most 0.4 and at least
+    # 0.73; seen before the choice as well: logos 0.5, and 0.94 of the ring, of the judge half]
     min_symmetry: float = 0.65
     # [log odds] by which the best pose must beat any other mode. [derived: log of 200, so that one
     # in 200 is wrong at the limit]
