@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Every tuned number is in a recipe: numbers elsewhere say that they are none.
 
-A constant of a module of em, start, align or sequence, outside of recipe.py, is a guard against
-rounding or overflow, the size of a block or buffer, fixed by a format, or a limit of what is
-accepted. Its comment, on the same line or the line above, begins with that kind.
+A constant of a module of em, start, align, sequence or particles, outside of recipe.py, is a guard
+against rounding or overflow, the size of a block or buffer, fixed by a format, or a limit of what
+is accepted. Its comment, on the same line or the line above, begins with that kind.
 """
 
 import ast
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "coframe"
-STAGES = ("em", "start", "align", "sequence")
+STAGES = ("em", "start", "align", "sequence", "particles")
 KINDS = ("[guard]", "[size]", "[format]", "[limit]")
 NAMED = {"pi", "inf", "tau", "e", "eps", "tiny"}  # np.pi, math.inf, np.finfo(float).eps
 WRAPPERS = {"float", "int", "sqrt", "radians", "deg2rad", "log", "exp", "cos", "sin", "array"}

@@ -17,7 +17,7 @@ ROWS = [
     "start align",
     "result evaluate",
     "api paper",
-    "sequence baselines",
+    "sequence particles baselines",
     "report",
     "cli",
     "__main__",

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from coframe.io.frames import open_frames
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
+    from coframe.particles.fuse import fuse
+    from coframe.particles.fusion import Fit, Fusion, Structure
     from coframe.result.registration import Registration, load
     from coframe.sequence.options import TrackOptions
     from coframe.sequence.track import Track, track
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Checkpoint": "compute.checkpoint",
     "Comparison": "baselines.compare",
+    "Fit": "particles.fusion",
+    "Fusion": "particles.fusion",
     "InputError": "errors",
     "Iteration": "em.loop",
     "Mixture": "em.mixture",
@@ -46,6 +50,7 @@ _HOMES = {
     "PublishedOptions": "paper.sequence",
     "Registration": "result.registration",
     "Status": "em.loop",
+    "Structure": "particles.fusion",
     "TrackOptions": "sequence.options",
     "Track": "sequence.track",
     "Trajectory": "io.trajectory",
@@ -56,6 +61,7 @@ _HOMES = {
     "evaluate": "",
     "extend": "api.extend",
     "forget": "api.extend",
+    "fuse": "particles.fuse",
     "judge": "api.judge",
     "load": "result.registration",
     "metrics": "evaluate",
@@ -73,6 +79,8 @@ _MODULES = {"baselines", "datasets", "evaluate", "metrics", "paper", "report", "
 __all__ = [
     "Checkpoint",
     "Comparison",
+    "Fit",
+    "Fusion",
     "InputError",
     "Iteration",
     "Mixture",
@@ -82,6 +90,7 @@ __all__ = [
     "PublishedOptions",
     "Registration",
     "Status",
+    "Structure",
     "Track",
     "TrackOptions",
     "Trajectory",
@@ -92,6 +101,7 @@ __all__ = [
     "evaluate",
     "extend",
     "forget",
+    "fuse",
     "judge",
     "load",
     "metrics",

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Many sparse copies of one structure, fused: `fuse`."""
