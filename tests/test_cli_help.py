@@ -16,6 +16,7 @@ import coframe
 from coframe import geometry
 from coframe.cli.commands import app
 from coframe.data import simulate
+from coframe.data.simulate.particles import particles
 from coframe.io import ply
 from coframe.io import poses as pose_files
 
@@ -116,6 +117,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rgbd_dataset_freiburg1_desk").mkdir()
     for j, cloud in enumerate(clouds):
         ply.write(folder / "rgbd_dataset_freiburg1_desk" / f"{j}.ply", cloud)
+    copies = particles(np.random.default_rng(0), kind="letters", count=24, labelled=0.9)
+    rows = ["x [nm],y [nm],group"]
+    rows += [f"{x},{y},{j}" for j, cloud in enumerate(copies.clouds) for x, y in cloud]
+    (folder / "logos.csv").write_text("\n".join(rows) + "\n")
     return folder
 
 

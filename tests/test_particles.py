@@ -98,9 +98,81 @@ def test_bad_input_is_named(clouds: list, sigma: object, message: str) -> None:
         coframe.fuse(clouds, sigma)  # type: ignore[arg-type]
 
 
-def test_symmetry_out_of_range_is_refused() -> None:
-    with pytest.raises(coframe.InputError, match="symmetry"):
-        coframe.fuse(SCANS.clouds, symmetry=0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"symmetry": 0}, "symmetry: expected 1 to 12, found 0"),
+        ({"classes": 7}, "classes: expected 1 to 6 for 24 particles, found 7"),
+        ({"template": np.zeros((5, 3))}, "template: expected at least 3 rows of 2"),
+        ({"template": np.zeros((5, 2))}, "not all the same"),
+        ({"template": sites("letters"), "classes": 2}, "expected one class"),
+    ],
+)
+def test_bad_options_are_named(options: dict, message: str) -> None:
+    with pytest.raises(coframe.InputError, match=message):
+        coframe.fuse(SCANS.clouds, **options)
+
+
+def test_a_template_gives_the_frame_and_the_start() -> None:
+    shift = np.array([300.0, -200.0])
+    fused = coframe.fuse(SCANS.clouds, SCANS.sigma, template=sites("letters") + shift, threads=2)
+    assert len(fused.scores) == 0
+    truth = SCANS.poses.copy()
+    truth[:, :2, 2] += shift
+    off = fused.poses @ np.linalg.inv(truth)
+    turns = np.degrees(geometry.angle(geometry.rotation(off)))
+    assert (turns < 10).mean() >= 0.9
+    distance = np.linalg.norm(sites("letters")[:, None] + shift - fused.mixture.means, axis=2)
+    assert (distance.min(1) < 4).mean() > 0.9
+
+
+def test_two_structures_become_two_classes() -> None:
+    rng = np.random.default_rng(4)
+    kinds = [particles(rng, kind=kind, count=24, labelled=0.9) for kind in ("letters", "grid")]
+    clouds = [cloud for scans in kinds for cloud in scans.clouds]
+    sigma = [each for scans in kinds for each in scans.sigma or ()]
+    fused = coframe.fuse(clouds, sigma, classes=2, threads=2)
+    assert len(fused.structures) == 2
+    first, second = fused.classes[:24], fused.classes[24:]
+    wrong = min((first != 0).sum() + (second != 1).sum(), (first != 1).sum() + (second != 0).sum())
+    assert wrong <= 2
+    for own, scans in zip((slice(0, 24), slice(24, 48)), kinds, strict=True):
+        turns, shifts = errors(fused.poses[own], scans.poses)
+        right = (turns < 10) & (shifts < 10)
+        assert right.mean() >= 0.9
+        aligned = np.array([fit.verdict == "aligned" for fit in fused.verdicts[own]])
+        assert not (aligned & ~right).any()
+
+
+def test_a_bright_site_does_not_win() -> None:
+    scans = particles(np.random.default_rng(5), kind="letters", count=24, labelled=0.8)
+    # One site of each particle is seen ten times as often.
+    rng = np.random.default_rng(6)
+    clouds = []
+    for cloud in scans.clouds:
+        spot = cloud[rng.integers(len(cloud))]
+        clouds.append(np.concatenate([cloud, spot + 3 * rng.normal(size=(30, 2))]))
+    fused = coframe.fuse(clouds, 3.0, threads=2)
+    turns, shifts = errors(fused.poses, scans.poses)
+    right = (turns < 10) & (shifts < 10)
+    assert right.mean() >= 0.8
+    aligned = np.array([fit.verdict == "aligned" for fit in fused.verdicts])
+    assert not (aligned & ~right).any()
+
+
+def test_particles_of_nothing_are_not_called_aligned() -> None:
+    rng = np.random.default_rng(8)
+    fused = coframe.fuse([rng.normal(size=(40, 2)) for _ in range(24)], 0.05, threads=2)
+    assert not any(fit.verdict == "aligned" for fit in fused.verdicts)
+    assert "no two random starts" in " ".join(fused.warnings)
+
+
+def test_a_particle_of_nothing_among_others_is_not_called_aligned() -> None:
+    rng = np.random.default_rng(9)
+    noise = [rng.uniform(-60, 60, (50, 2)) for _ in range(2)]
+    sigma = [*(SCANS.sigma or ()), *(np.full(50, 3.0) for _ in noise)]
+    fused = coframe.fuse([*SCANS.clouds, *noise], sigma, threads=2)
+    assert all(fit.verdict != "aligned" for fit in fused.verdicts[-2:])
 
 
 def placed(kind: str) -> tuple[Particles, Motions]:

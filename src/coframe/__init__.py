@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from coframe.io.frames import open_frames
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
-    from coframe.particles.fuse import Fit, Fusion, fuse
+    from coframe.particles.fuse import fuse
+    from coframe.particles.fusion import Fit, Fusion, Structure
     from coframe.result.registration import Registration, load
     from coframe.sequence.options import TrackOptions
     from coframe.sequence.track import Track, track
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Checkpoint": "compute.checkpoint",
     "Comparison": "baselines.compare",
-    "Fit": "particles.fuse",
-    "Fusion": "particles.fuse",
+    "Fit": "particles.fusion",
+    "Fusion": "particles.fusion",
     "InputError": "errors",
     "Iteration": "em.loop",
     "Mixture": "em.mixture",
@@ -49,6 +50,7 @@ _HOMES = {
     "PublishedOptions": "paper.sequence",
     "Registration": "result.registration",
     "Status": "em.loop",
+    "Structure": "particles.fusion",
     "TrackOptions": "sequence.options",
     "Track": "sequence.track",
     "Trajectory": "io.trajectory",
@@ -88,6 +90,7 @@ __all__ = [
     "PublishedOptions",
     "Registration",
     "Status",
+    "Structure",
     "Track",
     "TrackOptions",
     "Trajectory",

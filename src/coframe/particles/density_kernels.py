@@ -61,12 +61,15 @@ def splat(grid, points, weights, blur, rotation, shift, origin, cell, sign):
 
 
 @njit(cache=True, nogil=True)
-def log_density(grid, mass, outliers):
-    """Per cell: log of the density with a share of outliers, over that of outliers alone."""
+def log_density(grid, mass):
+    """Per cell: log of 1 + density over that of points spread evenly.
+
+    Up to a constant, the log-likelihood of a point that is an outlier with even odds.
+    """
     out = np.empty_like(grid)
     flat = grid.ravel()
     result = out.ravel()
-    scale = (1 - outliers) / outliers * grid.size / mass
+    scale = grid.size / mass
     for i in range(grid.size):
         # Rounding leaves less than nothing where a particle was subtracted.
         result[i] = np.log(1 + scale * max(flat[i], 0.0))
@@ -215,7 +218,6 @@ def sample_chain(
     shifts,
     origin,
     cell,
-    outliers,
     order,
     noise,
     scores,
@@ -233,7 +235,7 @@ def sample_chain(
         weight = weights[first[j] : first[j + 1]]
         mass = masses[first[j] : first[j + 1]]
         splat(grid, own, mass, blur, R[j], t[j], origin, cell, -1.0)
-        table = log_density(grid, M - 1.0, outliers)
+        table = log_density(grid, M - 1.0)
         spun = own @ spins[j].T
         score_grid(table, spun, weight, rotations, shifts, origin, cell, buffer)
         best = -np.inf

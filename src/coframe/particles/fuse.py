@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""`fuse`: many sparse copies of one structure, without a template."""
+"""`fuse`: many sparse copies of one structure, or of a few, into one frame each."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.spatial.transform import Rotation
 
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
 from coframe.geometry import pose, transform
+from coframe.particles.density_kernels import crowding
+from coframe.particles.fusion import Fit, Fusion, Structure
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution
 from coframe.particles.search import (
@@ -26,138 +26,35 @@ from coframe.particles.search import (
     sweep,
 )
 from coframe.particles.sites import find_sites
-from coframe.particles.symmetry import find_symmetry, imposed_symmetry
+from coframe.particles.symmetry import find_symmetry, imposed_symmetry, likeness
 from coframe.threads import available_cores, pool, quiet_blas
-from coframe.types import Array, Points, Poses
+from coframe.types import Array, Poses
 
 RECIPE = FuseRecipe()
 # [limit] Particles that a structure can be fused from.
 FEWEST_PARTICLES = 4
 # [limit] Points of a particle.
 FEWEST_POINTS = 3
+# [limit] Classes of structures.
+MOST_CLASSES = 10
 # [limit] Orders of symmetry that are looked for.
 ORDERS = tuple(range(2, 13))
+# [size] Random starts.
+CHAINS = 4
+# [size] Particles of a random start at most.
+START_PARTICLES = 100
+# [size] Particles left out of the random starts that judge them.
+VALIDATION = 40
+# [size] Points of a particle that the search over all rotations uses.
+SEARCH_POINTS = 200
+# [size] Sweeps over all particles; on the logos the fifth changes the score by 1 in 4,000.
+SWEEPS = 5
+# [limit] Log odds by which a pose must beat every other one: one in 200 is wrong at the limit.
+MIN_MARGIN = float(np.log(200))
+# [limit] Robust standard deviations below the typical fit: one in 30,000 of normal deviates.
+MAX_MISFIT = 4.0
 
-
-@dataclass(frozen=True)
-class Fit:
-    """How well one particle fits the structure made of all others.
-
-    Attributes
-    ----------
-    verdict : str
-        "aligned", "weak" or "failed".
-    reason : str
-        Why, in a sentence.
-    margin : float
-        Log odds of its pose over the best pose that differs, apart from the symmetry found.
-    misfit : float
-        Robust standard deviations by which it fits worse than is typical.
-    """
-
-    verdict: str
-    reason: str
-    margin: float
-    misfit: float
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Fusion:
-    """Particles in one frame, and the structure.
-
-    Attributes
-    ----------
-    poses : array (M, D+1, D+1)
-        Pose j carries particle j into the common frame, x = R v + t.
-    verdicts : tuple of Fit
-        One a particle.
-    mixture : Mixture
-        The sites: means, and covariances without the noise of the localisations.
-    visibility : array (M, K)
-        Share of each particle's localisations that belong to each site.
-    resolution : float
-        Length at which the Fourier correlation of two halves falls below 1/7 [unit].
-    correlation : array (F, 2)
-        Spatial frequency [1 / unit] and Fourier ring (shell) correlation.
-    symmetry : int
-        Order that was imposed; 1 is none.
-    symmetry_found : int
-        Highest order of a turn that carries the structure onto itself; 1 is none.
-    symmetries : array (G, D+1, D+1)
-        Motions that carry the structure onto itself. The pose of a particle is known up to these.
-    scores : array
-        Score of each random start on particles left out.
-    seed : int
-    warnings : tuple of str
-    """
-
-    poses: Poses
-    verdicts: tuple[Fit, ...]
-    mixture: Mixture
-    visibility: Float[Array, "M K"]
-    resolution: float
-    correlation: Float[Array, "F 2"]
-    symmetry: int
-    symmetry_found: int
-    symmetries: Float[Array, "G D1 D1"]
-    scores: Float[Array, " S"]
-    seed: int
-    warnings: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        counts = ", ".join(
-            f"{sum(fit.verdict == word for fit in self.verdicts)} {word}"
-            for word in ("aligned", "weak", "failed")
-        )
-        return (
-            f"Fusion({len(self.poses)} particles: {counts}; {len(self.mixture.means)} sites,"
-            f" resolution {self.resolution:.3g}, symmetry found {self.symmetry_found})"
-        )
-
-    def merged(self, particles: Sequence[Array]) -> Points:
-        """All localisations of particles that did not fail, in the common frame."""
-        return np.concatenate(
-            [
-                transform(T, np.asarray(points, float))
-                for T, points, fit in zip(self.poses, particles, self.verdicts, strict=True)
-                if fit.verdict != "failed"
-            ]
-        )
-
-    def save(self, folder: str | Path) -> None:
-        """Write `fusion.json` (verdicts and figures) and `fusion.npz` (arrays) into a folder."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        content = {
-            "format": "coframe-fusion/1",
-            "particles": [
-                {
-                    "pose": T.tolist(),
-                    "verdict": fit.verdict,
-                    "reason": fit.reason,
-                    # Null: no other pose was found.
-                    "margin": fit.margin if np.isfinite(fit.margin) else None,
-                    "misfit": fit.misfit,
-                }
-                for T, fit in zip(self.poses, self.verdicts, strict=True)
-            ],
-            "resolution": self.resolution,
-            "symmetry": self.symmetry,
-            "symmetry_found": self.symmetry_found,
-            "seed": self.seed,
-            "warnings": list(self.warnings),
-        }
-        (folder / "fusion.json").write_text(json.dumps(content, indent=1) + "\n")
-        np.savez_compressed(
-            folder / "fusion.npz",
-            poses=self.poses,
-            sites=self.mixture.means,
-            covariances=self.mixture.covariances,
-            weights=self.mixture.weights,
-            visibility=self.visibility,
-            correlation=self.correlation,
-            symmetries=self.symmetries,
-        )
+OnStep = Callable[[str, float], object]  # what is done, and the share of the work before it
 
 
 def fuse(
@@ -165,10 +62,13 @@ def fuse(
     sigma: Sequence[Array] | float | None = None,
     symmetry: int = 1,
     *,
+    classes: int = 1,
+    template: Array | None = None,
     seed: int = 0,
     threads: int | None = None,
+    on_step: OnStep = lambda what, share: None,
 ) -> Fusion:
-    """Fuse many sparse, noisy copies of one structure, without a template.
+    """Fuse many sparse, noisy copies of one structure, with or without a template.
 
     Each particle may be turned and shifted arbitrarily and may miss labels. Random starts are
     sampled on few particles and judged on others; then all particles are searched against the
@@ -185,10 +85,17 @@ def fuse(
     symmetry : int, optional
         Impose turns of this order about an axis that is found. 1: none; a symmetry is then reported
         and not imposed.
+    classes : int, optional
+        Structures that the particles are divided between, each with its own frame.
+    template : array (K, D), optional
+        Sites of the structure in the particles' unit, instead of random starts. It is a start only:
+        the result is made of the particles.
     seed : int, optional
         Of everything that is drawn at random.
     threads : int, optional
         None: all cores. The result does not depend on it.
+    on_step : callable, optional
+        Called with what is done next and the share of the work that is done.
 
     Returns
     -------
@@ -209,9 +116,20 @@ def fuse(
     clouds, noise = _checked(particles, sigma)
     if symmetry not in (1, *ORDERS):
         raise InputError(f"symmetry: expected 1 to {ORDERS[-1]}, found {symmetry}")
+    if not 1 <= classes <= min(MOST_CLASSES, len(clouds) // FEWEST_PARTICLES):
+        raise InputError(
+            f"classes: expected 1 to {min(MOST_CLASSES, len(clouds) // FEWEST_PARTICLES)} for"
+            f" {len(clouds)} particles, found {classes}"
+        )
+    if template is not None:
+        template = _checked_template(template, clouds[0].shape[1])
+        if classes > 1:
+            raise InputError(
+                "template: expected one class, found classes > 1; leave one of them out"
+            )
     threads = threads or available_cores()
     with quiet_blas():
-        return _fuse(clouds, noise, symmetry, seed, threads, RECIPE)
+        return _fuse(clouds, noise, symmetry, classes, template, seed, threads, RECIPE, on_step)
 
 
 def _checked(
@@ -262,104 +180,232 @@ def _checked(
     return clouds, noise
 
 
+def _checked_template(template: Array, dimension: int) -> Float[Array, "K D"]:
+    sites = np.asarray(template, float)
+    if sites.ndim != 2 or sites.shape[1] != dimension or len(sites) < FEWEST_POINTS:
+        raise InputError(
+            f"template: expected at least {FEWEST_POINTS} rows of {dimension} coordinates, as the"
+            f" particles have, found shape {sites.shape}"
+        )
+    if not np.isfinite(sites).all() or not np.ptp(sites, axis=0).any():
+        raise InputError("template: expected finite coordinates that are not all the same")
+    return sites
+
+
 def _fuse(
     clouds: list[Float[Array, "_ D"]],
     noise: list[Float[Array, "_ D"]],
     symmetry: int,
+    classes: int,
+    template: Float[Array, "K D"] | None,
     seed: int,
     threads: int,
     recipe: FuseRecipe,
+    on_step: OnStep,
 ) -> Fusion:
     rng = np.random.default_rng(seed)
-    given, centres, unit = _prepare(clouds, noise)
+    given, centres, unit = _prepare(clouds, noise, recipe)
+    D = given.dimension
+    origin = np.zeros(D) if template is None else template.mean(0)
     radius = float(np.quantile(np.linalg.norm(given.points, axis=1), 0.99))
-    thin = given.thinned(recipe.search_points, rng)
-    motions, scores = _start(given, thin, radius, recipe, rng, threads)
+    if template is not None:
+        radius = max(radius, float(np.linalg.norm(template - origin, axis=1).max()) / unit)
+    thin = given.thinned(SEARCH_POINTS, rng)
     coarse = Level(thin, recipe.coarse_blur, recipe, radius)
     fine = Level(given, recipe.fine_blur, recipe, radius)
-    group = no_symmetry()
-    for number in range(recipe.sweeps):
-        if symmetry > 1 and number == recipe.sweeps // 2:
-            group, agreement = imposed_symmetry(fine, motions, symmetry, recipe)
-        found = sweep(coarse, fine, motions, group, recipe, rng, threads)
-        motions = _best(found)
-    order, motion_group, _ = find_symmetry(fine, motions, recipe, ORDERS)
-    if symmetry > 1:
-        motion_group = group
+    on_step("random starts" if template is None else "placing on the template", 0.0)
+    start = (
+        _start(given, thin, radius, recipe, rng, threads)
+        if template is None
+        else _start_from((template - origin) / unit, coarse, fine, radius, recipe, rng, threads)
+    )
+    models = [start.motions]
+    labels = np.zeros(len(given), int)
+    reproduced = start.reproduced
+    for number in range(1, classes):
+        on_step(f"random starts of class {number}", number / (2 * classes))
+        members = _badly_fitting(coarse, fine, models, labels, classes, recipe, rng, threads)
+        new = _start(given.subset(members), thin.subset(members), radius, recipe, rng, threads)
+        motions = Motions(models[0].R.copy(), models[0].t.copy())
+        motions.R[members], motions.t[members] = new.motions.R, new.motions.t
+        models.append(motions)
+        labels[members] = number
+        reproduced = min(reproduced, new.reproduced)
+    groups = [no_symmetry()] * classes
+    agreement = [1.0] * classes
+    # Classes exchange particles; more sweeps let that settle.
+    sweeps = SWEEPS * classes
+    for turn in range(sweeps):
+        on_step(f"sweep {turn + 1} of {sweeps}", 0.5 + 0.5 * turn / sweeps)
+        if symmetry > 1 and turn == sweeps // 2:
+            for c in range(classes):
+                members = np.flatnonzero(labels == c)
+                level = Level(given.subset(members), recipe.fine_blur, recipe, radius)
+                groups[c], agreement[c] = imposed_symmetry(
+                    level, models[c].subset(members), symmetry, recipe
+                )
+        found = [
+            sweep(coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c)
+            for c in range(classes)
+        ]
+        models = [_best(each) for each in found]
+        scores = np.array([[f.scores[0] for f in each] for each in found])
+        new_labels = np.argmax(scores, axis=0)
+        if np.bincount(new_labels, minlength=classes).min() >= FEWEST_PARTICLES:
+            labels = new_labels
+    # Class 0 is the largest.
+    order = np.argsort(-np.bincount(labels, minlength=classes), kind="stable")
+    labels = np.argsort(order)[labels]
+    found = [found[c] for c in order]
+    models = [models[c] for c in order]
+    groups = [groups[c] for c in order]
+    agreement = [agreement[c] for c in order]
+    scores = scores[order]
+
     warnings = []
-    if symmetry > 1 and agreement < recipe.min_symmetry:
+    sure = reproduced >= recipe.min_symmetry
+    if not sure:
         warnings.append(
-            f"symmetry {symmetry} was imposed, but the structure without it agrees with it only to"
-            f" {agreement:.0%}; compare with symmetry=1"
+            "no two random starts show the same structure, so that it is not known to be right and"
+            " no particle is called aligned; give more particles, or compare with another seed"
         )
-    if symmetry == 1 and order > 1:
-        warnings.append(
-            f"the structure is carried onto itself by turns of order {order}: each pose is one of"
-            f" {len(motion_group.t)} that fit equally; give symmetry={order} to impose it"
+    fits: list[Fit | None] = [None] * len(given)
+    poses = np.empty((len(given), D + 1, D + 1))
+    structures = []
+    for c in range(classes):
+        members = np.flatnonzero(labels == c)
+        own = given.subset(members)
+        level = Level(own, recipe.fine_blur, recipe, radius)
+        motions = models[c].subset(members)
+        highest, symmetries, _ = find_symmetry(level, motions, recipe, ORDERS)
+        where = f"class {c}: " if classes > 1 else ""
+        if symmetry > 1:
+            if highest % symmetry:
+                symmetries = groups[c]
+            elif len(symmetries.t) > symmetry:
+                warnings.append(
+                    f"{where}the structure is carried onto itself by {len(symmetries.t)} motions,"
+                    f" more than symmetry {symmetry} has: each pose is one of these"
+                )
+            if agreement[c] < recipe.min_symmetry:
+                warnings.append(
+                    f"{where}symmetry {symmetry} was imposed, but the structure without it agrees"
+                    f" with it only to {agreement[c]:.0%}; compare with symmetry=1"
+                )
+        elif highest > 1:
+            warnings.append(
+                f"{where}the structure is carried onto itself by turns of order {highest}: each"
+                f" pose is one of {len(symmetries.t)} that fit equally; give symmetry={highest} to"
+                " impose it"
+            )
+        rival = np.delete(scores, c, axis=0).max(0)[members] if classes > 1 else None
+        judged = _judge(level, [found[c][j] for j in members], symmetries, rival, recipe, sure=sure)
+        for j, fit in zip(members, judged, strict=True):
+            fits[j] = fit
+        R = motions.R[:, :D, :D]
+        poses[members] = pose(
+            R, origin + unit * motions.t[:, :D] - np.einsum("jde,je->jd", R, centres[members])
         )
-    fits = _judge(fine, found, motion_group, recipe)
-    used = np.array([fit.verdict != "failed" for fit in fits])
-    kept = given.subset(np.flatnonzero(used)) if used.any() else given
-    chosen = used if used.any() else ~used
-    sites = find_sites(
-        kept, Motions(motions.R[chosen], motions.t[chosen]), group, recipe, radius, threads
-    )
-    D = given.dimension
-    poses = pose(
-        motions.R[:, :D, :D],
-        unit * motions.t[:, :D] - np.einsum("jde,je->jd", motions.R[:, :D, :D], centres),
-    )
-    frequencies, correlations = halves(clouds, poses, seed, 4 * unit * radius)
-    variances = unit**2 * sites.variances
-    mixture = Mixture.spheres(
-        unit * sites.means[:, :D],
-        variances,
-        sites.priors,
-        recipe.outliers / (2 * unit * radius) ** D,
-    )
+        used = np.array([fit.verdict != "failed" for fit in judged])
+        chosen = np.flatnonzero(used if used.any() else ~used)
+        sites = find_sites(
+            own.subset(chosen), motions.subset(chosen), groups[c], recipe, radius, threads
+        )
+        mixture = Mixture.spheres(
+            origin + unit * sites.means[:, :D],
+            unit**2 * sites.variances,
+            sites.priors,
+            float(max(1 - sites.priors.sum(), 0)) / (2 * unit * radius) ** D,
+        )
+        picked = members[chosen]
+        frequencies, correlations = halves(
+            [clouds[j] for j in picked], poses[picked], seed, 4 * unit * radius
+        )
+        # About the origin of the frame, which a template gives.
+        shifts = unit * symmetries.t[:, :D] + origin - symmetries.R[:, :D, :D] @ origin
+        structures.append(
+            Structure(
+                mixture=mixture,
+                visibility=_visibility(
+                    [clouds[j] for j in members],
+                    [noise[j] for j in members],
+                    poses[members],
+                    mixture,
+                ),
+                resolution=resolution(frequencies, correlations),
+                correlation=np.stack([frequencies, correlations], 1),
+                symmetry_found=highest,
+                symmetries=pose(symmetries.R[:, :D, :D], shifts),
+            )
+        )
     return Fusion(
         poses=poses,
-        verdicts=fits,
-        mixture=mixture,
-        visibility=_visibility(clouds, noise, poses, mixture),
-        resolution=resolution(frequencies, correlations),
-        correlation=np.stack([frequencies, correlations], 1),
+        verdicts=tuple(fit for fit in fits if fit is not None),
+        classes=labels,
+        structures=tuple(structures),
         symmetry=symmetry,
-        symmetry_found=order,
-        symmetries=pose(motion_group.R[:, :D, :D], unit * motion_group.t[:, :D]),
-        scores=scores,
+        scores=start.scores,
+        reproduced=reproduced,
         seed=seed,
         warnings=tuple(warnings),
     )
 
 
 def _prepare(
-    clouds: list[Float[Array, "_ D"]], noise: list[Float[Array, "_ D"]]
+    clouds: list[Float[Array, "_ D"]], noise: list[Float[Array, "_ D"]], recipe: FuseRecipe
 ) -> tuple[Particles, Float[Array, "M D"], float]:
     """Particles about their centres in radii; the centres and the radius.
 
-    Points that are localised worse than the particle is wide count little for its centre.
+    Points that are localised worse than the particle is wide count little for its centre, and
+    points of one bright spot count as one.
     """
     D = clouds[0].shape[1]
-    centres = np.zeros((len(clouds), D))
-    for j, (points, sigma) in enumerate(zip(clouds, noise, strict=True)):
-        middle = np.median(points, axis=0)
-        spread = np.median(((points - middle) ** 2).sum(1))
-        weights = spread / (spread + (sigma**2).sum(1)) if spread > 0 else np.ones(len(points))
-        centres[j] = np.average(points - middle, axis=0, weights=weights) + middle
-    local = np.concatenate([p - c for p, c in zip(clouds, centres, strict=True)])
-    unit = float(np.sqrt(np.median((local**2).sum(1))))
-    if unit == 0:
-        raise InputError("particles: all points of most particles coincide; give localisations")
-    padded, variances = np.zeros((len(local), 3)), np.zeros((len(local), 3))
-    padded[:, :D] = local / unit
-    variances[:, :D] = (np.concatenate(noise) / unit) ** 2
     first = np.concatenate([[0], np.cumsum([len(points) for points in clouds])])
-    return Particles(padded, variances, first, D), centres, unit
+    middles = np.array([np.median(points, axis=0) for points in clouds])
+    local = np.zeros((len(np.concatenate(clouds)), 3))
+    local[:, :D] = np.concatenate([p - c for p, c in zip(clouds, middles, strict=True)])
+    sigma = np.concatenate(noise)
+    spread = float(np.median((local**2).sum(1)))
+    if spread == 0:
+        raise InputError("particles: all points of most particles coincide; give localisations")
+    crowd = crowding(local, first, recipe.coarse_blur * np.sqrt(spread))
+    weights = spread / (spread + (sigma**2).sum(1)) / crowd
+    starts = first[:-1]
+    sums = np.add.reduceat(weights[:, None] * local, starts)
+    centres = sums / np.add.reduceat(weights, starts)[:, None]
+    local -= np.repeat(centres, np.diff(first), axis=0)
+    unit = float(np.sqrt(_weighted_median((local**2).sum(1), weights)))
+    variances = np.zeros_like(local)
+    variances[:, :D] = (sigma / unit) ** 2
+    return Particles(local / unit, variances, first, D), middles + centres[:, :D], unit
+
+
+def _weighted_median(values: Float[Array, " N"], weights: Float[Array, " N"]) -> float:
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, below[-1] / 2)])
 
 
 def _best(found: list[Found]) -> Motions:
     return Motions(np.array([f.R[0] for f in found]), np.array([f.t[0] for f in found]))
+
+
+@dataclass(frozen=True)
+class Start:
+    """Motions of all particles, placed on the best random start.
+
+    Attributes
+    ----------
+    motions : Motions
+    scores : array (S,)
+        Of each start on particles left out.
+    reproduced : float
+        How like the best start the one most like it is; see `symmetry.likeness`.
+    """
+
+    motions: Motions
+    scores: Float[Array, " S"]
+    reproduced: float
 
 
 def _start(
@@ -369,13 +415,13 @@ def _start(
     recipe: FuseRecipe,
     rng: np.random.Generator,
     threads: int,
-) -> tuple[Motions, Float[Array, " S"]]:
+) -> "Start":
     """Random starts on some particles, the best on others chosen; all particles placed on it."""
     M = len(given)
-    count = min(recipe.start_particles, max(M - recipe.validation, (M + 1) // 2))
-    seeds = rng.spawn(recipe.chains)
+    count = min(START_PARTICLES, max(M - VALIDATION, (M + 1) // 2))
+    seeds = rng.spawn(CHAINS)
     mixed = rng.permutation(M)
-    own, others = np.sort(mixed[:count]), np.sort(mixed[count:][: recipe.validation])
+    own, others = np.sort(mixed[:count]), np.sort(mixed[count:][:VALIDATION])
     chains = list(
         pool(threads).map(lambda s: sample(thin.subset(own), recipe, radius, s)[0], seeds)
     )
@@ -393,29 +439,94 @@ def _start(
         refined.append(motions)
         placed = place(*levels[1], (*levels[0], motions), recipe, rng, threads)
         scores.append(float(np.mean([f.scores[0] for f in placed])))
-    model = refined[int(np.argmax(scores))]
-    return _best(place(*levels[2], (*levels[0], model), recipe, rng, threads)), np.array(scores)
+    best = int(np.argmax(scores))
+    model = refined[best]
+    alike = [likeness(*levels[0], model, other, recipe) for other in refined if other is not model]
+    placed = place(*levels[2], (*levels[0], model), recipe, rng, threads)
+    return Start(_best(placed), np.array(scores), max(alike))
 
 
-def _judge(fine: Level, found: list[Found], group: Motions, recipe: FuseRecipe) -> tuple[Fit, ...]:
-    """A verdict per particle: does it fit as others do, and does its pose beat every other?"""
-    particles = fine.particles
-    fit = np.array(
-        [f.scores[0] / fine.weights[particles.rows(j)].sum() for j, f in enumerate(found)]
+def _start_from(
+    sites: Float[Array, "K D"],
+    coarse: Level,
+    fine: Level,
+    radius: float,
+    recipe: FuseRecipe,
+    rng: np.random.Generator,
+    threads: int,
+) -> Start:
+    """All particles placed on a template, given in radii about its centre."""
+    points = np.zeros((len(sites), 3))
+    points[:, : sites.shape[1]] = sites
+    one = Particles(points, np.zeros_like(points), np.array([0, len(sites)]), sites.shape[1])
+    levels = (
+        Level(one, recipe.coarse_blur, recipe, radius),
+        Level(one, recipe.fine_blur, recipe, radius),
     )
+    placed = place(coarse, fine, (*levels, no_symmetry()), recipe, rng, threads)
+    return Start(_best(placed), np.zeros(0), 1.0)
+
+
+def _badly_fitting(
+    coarse: Level,
+    fine: Level,
+    models: list[Motions],
+    labels: Int[Array, " M"],
+    classes: int,
+    recipe: FuseRecipe,
+    rng: np.random.Generator,
+    threads: int,
+) -> Int[Array, " m"]:
+    """The share of particles, one over the number of classes, that fits the present ones worst."""
+    M = len(fine.particles)
+    best = np.full(M, -np.inf)
+    for c, motions in enumerate(models):
+        found = sweep(coarse, fine, motions, no_symmetry(), recipe, rng, threads, labels == c)
+        best = np.maximum(best, fit_of(fine, found))
+    count = max(M // classes, FEWEST_PARTICLES)
+    return np.sort(np.argsort(best, kind="stable")[:count])
+
+
+def fit_of(fine: Level, found: list[Found]) -> Float[Array, " M"]:
+    """Score of each particle's best pose, by the weight of its points."""
+    rows = map(fine.particles.rows, range(len(found)))
+    return np.array(
+        [f.scores[0] / fine.weights[own].sum() for f, own in zip(found, rows, strict=True)]
+    )
+
+
+def _judge(
+    fine: Level,
+    found: list[Found],
+    group: Motions,
+    rival: Float[Array, " m"] | None,
+    recipe: FuseRecipe,
+    *,
+    sure: bool,
+) -> tuple[Fit, ...]:
+    """A verdict per particle: does it fit as others do, and does its pose beat every other?
+
+    `rival`: score of the best pose in another class.
+    """
+    fit = fit_of(fine, found)
     typical = np.median(fit)
     spread = 1.4826 * np.median(np.abs(fit - typical)) + np.finfo(float).tiny
     verdicts = []
     for j, modes in enumerate(found):
-        margin = margin_of(modes, group, recipe.coarse_blur)
+        here = margin_of(modes, group, recipe.coarse_blur)
+        across = float("inf") if rival is None else float(modes.scores[0] - rival[j])
         misfit = float((typical - fit[j]) / spread)
-        if misfit > recipe.max_misfit:
+        if misfit > MAX_MISFIT:
             word, reason = "failed", "it fits the structure far worse than is typical here"
-        elif margin < recipe.min_margin:
+        elif here < MIN_MARGIN:
             word, reason = "weak", "another pose fits it about as well"
+        elif across < MIN_MARGIN:
+            word, reason = "weak", "another class fits it about as well"
+        elif not sure:
+            word, reason = "weak", "the structure is not known to be right"
         else:
             word, reason = "aligned", "it fits the structure in this pose only"
-        verdicts.append(Fit(word, reason, margin, misfit))
+        verdicts.append(Fit(word, reason, min(here, across), misfit))
     return tuple(verdicts)
 
 

@@ -4,13 +4,20 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
 from coframe.particles import density_kernels as kernels
 from coframe.particles.recipe import FuseRecipe
 from coframe.threads import pool
 from coframe.types import Array
+
+# [size] Cells of a grid per blur: two samples per standard deviation keep a Gaussian.
+CELLS_PER_BLUR = 2.0
+# [size] Sweeps of a chain of Gibbs sampling.
+CHAIN_SWEEPS = 12
+# [size] Poses of a particle's grid search that are refined.
+CANDIDATES = 8
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,8 @@ class Motions:
     R: Float[Array, "M 3 3"]
     t: Float[Array, "M 3"]
 
-    def copy(self) -> "Motions":
-        return Motions(self.R.copy(), self.t.copy())
+    def subset(self, chosen: Int[Array, " S"]) -> "Motions":
+        return Motions(self.R[chosen], self.t[chosen])
 
 
 class Level:
@@ -73,17 +80,16 @@ class Level:
     ) -> None:
         self.particles = particles
         self.blur = blur
-        self.cell = blur / recipe.cells_per_blur
-        self.outliers = recipe.outliers
+        self.cell = blur / CELLS_PER_BLUR
         D = particles.dimension
         variance = particles.variances[:, :D].mean(1)
         crowd = kernels.crowding(particles.points, particles.first, blur)
-        share = crowd ** (recipe.crowd_power - 1)
-        # A point counts by how sharply it is localised, compared with the blur.
-        self.weights = share * blur**2 / (blur**2 + variance)
-        share = share * blur**2 / (blur**2 + variance)
-        sums = np.add.reduceat(share, particles.first[:-1])
-        self.masses = share / np.repeat(sums, np.diff(particles.first))
+        # n points at one spot count as the square root of n: localisations of one label are not
+        # independent, and neither are they one. A point counts by how sharply it is localised,
+        # compared with the blur.
+        self.weights = blur**2 / (blur**2 + variance) / np.sqrt(crowd)
+        sums = np.add.reduceat(self.weights, particles.first[:-1])
+        self.masses = self.weights / np.repeat(sums, np.diff(particles.first))
         half = int(np.ceil((radius + recipe.max_shift + kernels.REACH * blur) / self.cell))
         self.origin = np.full(3, -half * self.cell)
         self.shape = (2 * half + 1, 2 * half + 1, 2 * half + 1 if D == 3 else 1)
@@ -107,21 +113,26 @@ class Level:
                 sign,
             )
 
-    def density(self, motions: Motions, symmetry: Motions) -> Float[Array, "X Y Z"]:
-        """Sum over particles, each of mass 1."""
+    def density(
+        self, motions: Motions, symmetry: Motions, members: Bool[Array, " M"] | None = None
+    ) -> Float[Array, "X Y Z"]:
+        """Sum over particles, all or some, each of mass 1."""
         grid = np.zeros(self.shape)
         for j in range(len(self.particles)):
-            self.splat(grid, j, motions, symmetry, 1.0)
+            if members is None or members[j]:
+                self.splat(grid, j, motions, symmetry, 1.0)
         return grid
 
     def table(self, grid: Array, mass: float) -> Float[Array, "X Y Z"]:
-        return np.asarray(kernels.log_density(grid, mass, self.outliers))
+        return np.asarray(kernels.log_density(grid, mass))
 
-    def without(self, grid: Array, j: int, motions: Motions, symmetry: Motions) -> Array:
-        """Log density of all particles but one."""
+    def without(
+        self, grid: Array, mass: float, j: int, motions: Motions, symmetry: Motions
+    ) -> Array:
+        """Log density of all particles but one; `mass`: of all."""
         others = grid.copy()
         self.splat(others, j, motions, symmetry, -1.0)
-        return self.table(others, len(self.particles) - 1.0)
+        return self.table(others, mass - 1)
 
     def shifts(self, reach: float) -> Int[Array, "S 3"]:
         """Shifts by whole cells in a ball."""
@@ -168,7 +179,7 @@ def sample(
     motions = Motions(random_rotations(rng, M, D), np.zeros((M, 3)))
     grid = level.density(motions, no_symmetry())
     scores = np.zeros(M)
-    for _ in range(recipe.chain_sweeps):
+    for _ in range(CHAIN_SWEEPS):
         noise = rng.gumbel(size=(M, len(turns), len(shifts)))
         kernels.sample_chain(
             grid,
@@ -184,7 +195,6 @@ def sample(
             shifts,
             level.origin,
             level.cell,
-            level.outliers,
             rng.permutation(M),
             noise,
             scores,
@@ -215,7 +225,7 @@ def locate(
     D = coarse.particles.dimension
     rows, fine_rows = coarse.particles.rows(j), fine.particles.rows(j)
     points, fine_points = coarse.particles.points[rows], fine.particles.points[fine_rows]
-    R, t = np.zeros((recipe.candidates, 3, 3)), np.zeros((recipe.candidates, 3))
+    R, t = np.zeros((CANDIDATES, 3, 3)), np.zeros((CANDIDATES, 3))
     shifts = coarse.shifts(recipe.max_shift if D == 2 else 1.5 * coarse.cell)
     count = kernels.find_candidates(
         coarse_table,
@@ -291,18 +301,30 @@ def sweep(
     recipe: FuseRecipe,
     rng: np.random.Generator,
     threads: int,
+    members: Bool[Array, " M"] | None = None,
 ) -> list[Found]:
-    """Search every particle's pose against the density of all others at their present poses."""
+    """Search every particle's pose against the density of all others at their present poses.
+
+    `members`: the particles that make the density; default: all.
+    """
     M, D = len(coarse.particles), coarse.particles.dimension
-    grids = coarse.density(motions, symmetry), fine.density(motions, symmetry)
+    inside = np.ones(M, bool) if members is None else members
+    levels = coarse, fine
+    grids = [level.density(motions, symmetry, inside) for level in levels]
+    mass = float(inside.sum())
+    whole = [level.table(grid, mass) for level, grid in zip(levels, grids, strict=True)]
     turns = rotations(D, recipe.coarse_blur)
     spins = random_rotations(rng, M, D)
 
     def one(j: int) -> Found:
-        tables = [
-            level.without(grid, j, motions, symmetry)
-            for level, grid in zip((coarse, fine), grids, strict=True)
-        ]
+        tables = (
+            [
+                level.without(grid, mass, j, motions, symmetry)
+                for level, grid in zip(levels, grids, strict=True)
+            ]
+            if inside[j]
+            else whole
+        )
         return locate(coarse, fine, tables[0], tables[1], j, spins[j], turns, recipe)
 
     return list(pool(threads).map(one, range(M)))

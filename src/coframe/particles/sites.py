@@ -22,6 +22,8 @@ from coframe.types import Array
 BLOCKS = 16
 # [guard] Squared radii: a site is never sharper than this.
 FLOOR = 1e-8
+# [guard] Share of outliers at least.
+FEWEST_OUTLIERS = 1e-3
 # [size] Iterations of EM for the sites.
 ITERATIONS = 40
 
@@ -66,13 +68,11 @@ def find_sites(
     level = Level(particles, recipe.site_blur, recipe, radius)
     means = peaks(level.density(motions, symmetry), level, recipe.min_peak)
     K, D = len(means), particles.dimension
-    outlier = recipe.outliers / (2 * np.abs(level.origin[:D])).prod()
-    sites = Sites(
-        means,
-        np.full(K, recipe.site_blur**2),
-        np.full(K, (1 - recipe.outliers) / K),
-    )
+    volume = float((2 * np.abs(level.origin[:D])).prod())
+    # Even odds that a point is an outlier, until EM knows better.
+    sites = Sites(means, np.full(K, recipe.site_blur**2), np.full(K, 0.5 / K))
     for _ in range(ITERATIONS):
+        outlier = max(1 - float(sites.priors.sum()), FEWEST_OUTLIERS) / volume
         sites = _step(particles, motions, symmetry, sites, outlier, threads)
     return sites
 

@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from coframe.particles import density_kernels as kernels
 from coframe.particles.recipe import FuseRecipe
-from coframe.particles.search import Level, Motions, no_symmetry
+from coframe.particles.search import CANDIDATES, Level, Motions, no_symmetry, rotations
 from coframe.types import Array
 
 # [size] Points that measure a symmetry.
@@ -93,6 +93,72 @@ def imposed_symmetry(
     """Turns of a given order about the axis that fits best, and how well it fits."""
     _, group, found = find_symmetry(level, motions, replace(recipe, min_symmetry=-1.0), (order,))
     return Motions(group.R[:order], group.t[:order]), found[order]
+
+
+def likeness(
+    coarse: Level, fine: Level, motions: Motions, other: Motions, recipe: FuseRecipe
+) -> float:
+    """How well the same particles at other motions show the same structure.
+
+    1 is as well as at the motions themselves, 0 as badly as turned arbitrarily.
+    """
+    first = fine.particles.first
+    D = fine.particles.dimension
+
+    def cloud(level: Level, at: Motions) -> tuple[Array, Array]:
+        own = level.particles
+        points = np.concatenate(
+            [own.points[own.rows(j)] @ at.R[j].T + at.t[j] for j in range(len(own))]
+        )
+        chosen = slice(None, None, max(1, len(points) // POINTS))
+        weights = level.masses[chosen]
+        return np.ascontiguousarray(points[chosen]), weights / weights.sum()
+
+    tables = [
+        level.table(level.density(motions, no_symmetry()), float(len(first) - 1))
+        for level in (coarse, fine)
+    ]
+    points, weights = cloud(coarse, other)
+    turns = rotations(D, recipe.coarse_blur)
+    shifts = coarse.shifts(recipe.coarse_blur)
+    R, t = np.zeros((CANDIDATES, 3, 3)), np.zeros((CANDIDATES, 3))
+    count = kernels.find_candidates(
+        tables[0],
+        points,
+        weights,
+        turns,
+        shifts,
+        coarse.origin,
+        coarse.cell,
+        1.5 * recipe.coarse_blur,
+        R,
+        t,
+    )
+    points, weights = cloud(fine, other)
+    found = [
+        kernels.climb(
+            tables[1],
+            points,
+            weights,
+            R[c],
+            t[c],
+            fine.origin,
+            fine.cell,
+            recipe.coarse_blur / 2,
+            fine.cell,
+        )[0]
+        for c in range(count)
+    ]
+    some = turns[:: max(1, len(turns) // TURNS)]
+    arbitrary = np.median(
+        [
+            kernels.score(tables[1], points, weights, S, np.zeros(3), fine.origin, fine.cell)
+            for S in some
+        ]
+    )
+    own, weights = cloud(fine, motions)
+    none = kernels.score(tables[1], own, weights, np.eye(3), np.zeros(3), fine.origin, fine.cell)
+    return float((max(found) - arbitrary) / max(none - arbitrary, np.finfo(float).tiny))
 
 
 def _about(

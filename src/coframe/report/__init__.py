@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The report: one self-contained page that shows a result and says how far to trust it."""
 
-from coframe.report import comparison, track
-from coframe.report.folder import files, track_files, write_folder, write_track_folder
+from coframe.report import comparison, fusion, track
+from coframe.report.folder import (
+    files,
+    fusion_files,
+    track_files,
+    write_folder,
+    write_fusion_folder,
+    write_track_folder,
+)
 from coframe.report.numbers import complete
 from coframe.report.page import html, write
 from coframe.report.run import Run
@@ -12,10 +19,13 @@ __all__ = [
     "comparison",
     "complete",
     "files",
+    "fusion",
+    "fusion_files",
     "html",
     "track",
     "track_files",
     "write",
     "write_folder",
+    "write_fusion_folder",
     "write_track_folder",
 ]

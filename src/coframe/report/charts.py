@@ -99,6 +99,25 @@ def histogram(
     return _svg(body, f"Histogram of {label}")
 
 
+def falling(
+    x: Float[Array, " n"], y: Float[Array, " n"], *, threshold: float, label: str, across: str
+) -> str:
+    """A curve between 0 and 1, or slightly below, with a threshold across."""
+    low = min(0.0, float(y.min()))
+    x_of = _scale(0.0, float(x[-1]), LEFT, WIDTH - RIGHT)
+    y_of = _scale(low, 1.02, HEIGHT - BOTTOM, TOP)
+    marks = [(v, f"{v:g}") for v in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    steps = [(v, f"{v:.3g}") for v in ticks(0.0, float(x[-1]), 6)]
+    dots = " ".join(f"{x_of(a):.1f},{y_of(b):.1f}" for a, b in zip(x, y, strict=True))
+    level = y_of(threshold)
+    line = (
+        f'<line class="threshold" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{level:.1f}"'
+        f' y2="{level:.1f}"/>'
+    )
+    body = _axes(steps, marks, x_of, y_of, across, label) + line
+    return _svg(f'{body}<polyline class="line" points="{dots}"/>', f"{label}, over {across}")
+
+
 def dots(names: Sequence[str], values: Sequence[float | None], *, label: str) -> str:
     """A dot for each name on a logarithmic axis, from top to bottom; none for values up to zero."""
     known = [math.log10(v) for v in values if v is not None and v > 0]

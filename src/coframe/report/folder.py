@@ -3,8 +3,13 @@
 
 import os
 
+from coframe.io import localisations
 from coframe.io.manifest import MANIFEST
 from coframe.io.transaction import transaction
+from coframe.particles.fusion import FILES as FUSION_FILES
+from coframe.particles.fusion import KIND as FUSION_KIND
+from coframe.particles.fusion import Fusion
+from coframe.report import fusion as fusion_page
 from coframe.report import track
 from coframe.report.page import html, save
 from coframe.report.run import FILE, Run
@@ -24,6 +29,11 @@ def files(*, page: bool = True) -> list[str]:
 def track_files(*, page: bool = True) -> list[str]:
     """The names of the files that `write_track_folder` writes."""
     return [*TRACK_FILES, *([PAGE] if page else [])]
+
+
+def fusion_files(kind: str, *, page: bool = True) -> list[str]:
+    """The names of the files that `write_fusion_folder` writes; `kind`: of the particles' file."""
+    return [*FUSION_FILES, *localisations.fused_files(kind), *([PAGE] if page else [])]
 
 
 def write_folder(
@@ -99,5 +109,54 @@ def write_track_folder(
         written = tracked.write_files(new)
         if page:
             save(new / PAGE, track.html(tracked, run=run))
+            written.append(PAGE)
+    return [*written, MANIFEST]
+
+
+def write_fusion_folder(
+    fusion: Fusion,
+    particles: localisations.Localisations,
+    folder: str | os.PathLike[str],
+    *,
+    run: Run | None = None,
+    page: bool = True,
+) -> list[str]:
+    """Save fused particles with report.html, all at once.
+
+    Parameters
+    ----------
+    fusion
+        The result of `coframe.fuse`.
+    particles
+        What was fused; the fused set is written as the same kind of file.
+    folder
+        Where to write; made if need be.
+    run
+        How the result came about. Default: called from Python.
+    page
+        Whether to write report.html; if not, that of an earlier result is removed with it.
+
+    Returns
+    -------
+    list of str
+        The names of the files written.
+
+    Examples
+    --------
+    >>> particles = coframe.io.localisations.read("logos.hdf5")
+    >>> fusion = coframe.fuse(particles.clouds, particles.sigma)
+    >>> coframe.report.write_fusion_folder(fusion, particles, "out")
+    """
+    with transaction(folder, FUSION_KIND) as new:
+        written = fusion.write_files(new, particles.names)
+        written += localisations.write_fused(
+            new,
+            particles,
+            fusion.poses,
+            fusion.classes,
+            [fit.verdict for fit in fusion.verdicts],
+        )
+        if page:
+            save(new / PAGE, fusion_page.html(fusion, particles, run=run))
             written.append(PAGE)
     return [*written, MANIFEST]
