@@ -138,7 +138,7 @@ def test_the_fused_table_has_pose_and_class(tmp_path: Path) -> None:
     localisations.write_fused(tmp_path, found, SCANS.poses, np.arange(16) % 2, ["weak"] * 16)
     lines = (tmp_path / "fused.csv").read_text().splitlines()
     header = lines[0].split(",")
-    assert header[:5] == SMAP[:1] + ["xnm", "ynm", "locprecnm", "site"]
+    assert header[:5] == ["frame", "xnm", "ynm", "locprecnm", "site"]
     last = dict(zip(header, lines[-1].split(","), strict=True))
     assert (last["class"], last["verdict"], last["site"]) == ("1", "weak", "16")
     pose = [[float(last[f"pose_{i}{k}"]) for k in range(3)] for i in range(2)]

@@ -129,7 +129,9 @@ def _grouped(
         sigma=None if sigma is None else tuple(sigma[r] for r in rows),
         names=tuple(str(number) for number in found),
         kind=kind,
-        frames=None if frames is None else tuple(np.asarray(frames)[r] for r in rows),
+        frames=(
+            None if frames is None else tuple(np.asarray(frames).astype(np.int64)[r] for r in rows)
+        ),
         about=about,
     )
 
