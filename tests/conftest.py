@@ -37,6 +37,7 @@ _compiled = {
     "em/kernels.py",
     "em/joint_kernels.py",
     "em/joint_sparse_kernels.py",
+    "start/clique_kernels.py",
     "particles/density_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled

@@ -21,7 +21,7 @@ print(sum(len(cell.get("outputs", [])) for cell in notebook.cells))
 
 
 def test_there_are_notebooks() -> None:
-    assert len(NOTEBOOKS) == 2
+    assert len(NOTEBOOKS) == 3
 
 
 @pytest.mark.slow

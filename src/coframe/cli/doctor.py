@@ -13,6 +13,7 @@ EXTRAS = {  # extra: its package, and what it is for
     "images": ("pillow", "depth images"),
     "cluster": ("distributed", "clusters of machines"),
     "plot": ("plotly", "figures in notebooks"),
+    "particles": ("h5py", "particles of Picasso, HDF5"),
     "datasets": ("pooch", "downloads of published data sets"),
 }
 # [limit] [deg] largest rotation error of a self-test that passes; 0.17 is usual.
