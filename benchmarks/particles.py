@@ -2,8 +2,8 @@
 """Particles: `fuse` beside JRMPC from many random starts and beside all-to-all registration.
 
 `python -m benchmarks.particles`: simulated letters and rings with the truth, and the logos and
-pores under COFRAME_DATA. `paper.batch` gets 20 random starts, of which the likeliest counts. All-to-all
-places every particle on every other one and averages the relative poses.
+pores under COFRAME_DATA. `paper.batch` gets 20 random starts, of which the likeliest counts.
+All-to-all places every particle on every other one and averages the relative poses.
 """
 
 import argparse
