@@ -144,6 +144,15 @@ def test_two_structures_become_two_classes() -> None:
         assert not (aligned & ~right).any()
 
 
+def test_far_points_change_nothing_but_themselves() -> None:
+    # One in fifty points is far away: no larger grid, no other centre.
+    far = [np.concatenate([cloud, [[1e5, -2e5]]]) for cloud in SCANS.clouds]
+    sigma = [np.append(np.ravel(each), 3.0) for each in SCANS.sigma or ()]
+    fused = coframe.fuse(far, sigma, threads=2)
+    turns, shifts = errors(fused.poses, SCANS.poses)
+    assert ((turns < 10) & (shifts < 10)).mean() >= 0.9
+
+
 def test_a_bright_site_does_not_win() -> None:
     scans = particles(np.random.default_rng(5), kind="letters", count=24, labelled=0.8)
     # One site of each particle is seen ten times as often.

@@ -35,6 +35,8 @@ RECIPE = FuseRecipe()
 FEWEST_PARTICLES = 4
 # [limit] Points of a particle.
 FEWEST_POINTS = 3
+# [limit] Radii from the centre of a particle: farther points belong to no structure.
+FARTHEST = 4.0
 # [limit] Classes of structures.
 MOST_CLASSES = 10
 # [limit] Orders of symmetry that are looked for.
@@ -210,6 +212,7 @@ def _fuse(
     radius = float(np.quantile(np.linalg.norm(given.points, axis=1), 0.99))
     if template is not None:
         radius = max(radius, float(np.linalg.norm(template - origin, axis=1).max()) / unit)
+    radius = min(radius, FARTHEST)
     thin = given.thinned(SEARCH_POINTS, rng)
     coarse = Level(thin, recipe.coarse_blur, recipe, radius)
     fine = Level(given, recipe.fine_blur, recipe, radius)
@@ -307,7 +310,8 @@ def _fuse(
             R, origin + unit * motions.t[:, :D] - np.einsum("jde,je->jd", R, centres[members])
         )
         used = np.array([fit.verdict != "failed" for fit in judged])
-        chosen = np.flatnonzero(used if used.any() else ~used)
+        # Two halves need two particles.
+        chosen = np.flatnonzero(used) if used.sum() > 1 else np.arange(len(members))
         sites = find_sites(
             own.subset(chosen), motions.subset(chosen), groups[c], recipe, radius, threads
         )
@@ -370,9 +374,11 @@ def _prepare(
         raise InputError("particles: all points of most particles coincide; give localisations")
     crowd = crowding(local, first, recipe.coarse_blur * np.sqrt(spread))
     weights = spread / (spread + (sigma**2).sum(1)) / crowd
+    weights[(local**2).sum(1) > FARTHEST**2 * spread] = 0
     starts = first[:-1]
     sums = np.add.reduceat(weights[:, None] * local, starts)
-    centres = sums / np.add.reduceat(weights, starts)[:, None]
+    total = np.add.reduceat(weights, starts)
+    centres = sums / np.maximum(total, np.finfo(float).tiny)[:, None]
     local -= np.repeat(centres, np.diff(first), axis=0)
     unit = float(np.sqrt(_weighted_median((local**2).sum(1), weights)))
     variances = np.zeros_like(local)

@@ -111,6 +111,7 @@ def _step(
         np.sum(np.stack(part), axis=0) for part in zip(*parts, strict=True)
     )
     kept = seen > 1
+    kept[np.argmax(seen)] = True
     means = np.zeros((int(kept.sum()), 3))
     means[:, :D] = np.linalg.solve(precision[kept][:, :D, :D], pulled[kept][:, :D, None])[..., 0]
     variances = np.maximum(scatter[kept] / seen[kept], FLOOR)
