@@ -30,9 +30,9 @@ from coframe.align import sampling
 from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
 from coframe.compute.per_cloud import PerCloud
 from coframe.em.kernels import kd_order
-from coframe.input.normalise import Normalisation
+from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Rows, Source
-from coframe.types import Array, Points, Poses
+from coframe.types import Array, Points, Pose, Poses
 
 # [size] Points of a block of neighbours.
 BLOCK = 32
@@ -105,6 +105,15 @@ class Agreement:
         return bool(np.median(self.territory) < BLOCK)
 
     @property
+    def isolated(self) -> list[int]:
+        """Clouds that share too little territory for their own share to say anything.
+
+        None where all clouds are like that.
+        """
+        found: list[int] = np.flatnonzero(self.territory < BLOCK).tolist()
+        return found if len(found) < len(self.territory) else []
+
+    @property
     def shares(self) -> Float[Array, " M"]:
         """Per cloud: the share of contradictions; 0 where there is no territory."""
         return self.contradict.sum(1) / np.maximum(self.territory, 1)
@@ -141,8 +150,8 @@ def agreement(
     agree, contradict = np.zeros((2, M, M), int)
     blocks = []
     inverse = geometry.inverse(poses)
-    some = [_some(each, M) for each in surfaces]
-    for j, partners in enumerate(_partners(surfaces, poses)):
+    some = [some_patches(each, M) for each in surfaces]
+    for j, partners in enumerate(partners_of(surfaces, poses)):
         counts = np.zeros((2, len(some[j])), int)
         for i in partners:
             inside, fits = _compare(some[j], surfaces[i], inverse[i] @ poses[j], recipe)
@@ -151,6 +160,19 @@ def agreement(
         starts = np.arange(0, len(some[j]), BLOCK)
         blocks.append(np.add.reduceat(counts, starts, axis=1).T)
     return Agreement(agree, contradict, tuple(blocks))
+
+
+def contradicting(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, float]:
+    """Clouds that contradict the others clearly more than is typical, and what is typical."""
+    shares = found.shares
+    clouds = {}
+    for j, blocks in enumerate(found.blocks):
+        others = np.delete(shares, j)
+        typical = float(np.median(others)) if len(others) > 1 else 0.0
+        least = shares[j] - recipe.clear * np.sqrt(_share([blocks])[1])
+        if least > typical + recipe.max_share:
+            clouds[j] = typical
+    return clouds
 
 
 def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> float:
@@ -262,19 +284,19 @@ def _compare_all(
     )
 
 
-def _some(surface: Surface, clouds: int) -> Surface:
+def some_patches(surface: Surface, clouds: int) -> Surface:
     """Evenly spread patches: neighbours stay neighbours."""
     count = min(max(QUERIES // clouds, FEWEST), MOST, len(surface))
     return surface.subset(np.arange(count) * len(surface) // max(count, 1))
 
 
-def _partners(surfaces: Sequence[Surface], poses: Poses) -> list[list[int]]:
+def partners_of(surfaces: Sequence[Surface], poses: Poses, margin: float = 0.0) -> list[list[int]]:
     """For each cloud those whose boxes overlap its own; of many, those with the nearest middles."""
     boxes = []
     for each, pose in zip(surfaces, poses, strict=True):
         x = geometry.transform(pose, each.centres)
-        margin = each.radii.max()
-        boxes.append((x.min(0) - margin, x.max(0) + margin))
+        wide = margin + each.radii.max()
+        boxes.append((x.min(0) - wide, x.max(0) + wide))
     low, high = np.array([box[0] for box in boxes]), np.array([box[1] for box in boxes])
     middles = (low + high) / 2
     found = []
@@ -329,7 +351,7 @@ def review(
     """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
     found = agreement(surfaces, poses, recipe)
     deviations = np.array([np.sqrt(_share([blocks])[1]) for blocks in found.blocks])
-    partners = _partners(surfaces, poses)
+    partners = partners_of(surfaces, poses)
     freedoms = [
         free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
         for j in range(len(surfaces))
@@ -353,7 +375,7 @@ def free_direction(
     if not partners:
         return None
     one, others = (
-        _some(surfaces[cloud], len(surfaces)),
+        some_patches(surfaces[cloud], len(surfaces)),
         _pooled(surfaces, poses, partners),
     )
     pose = poses[cloud]
@@ -362,17 +384,7 @@ def free_direction(
     if agree.sum() < BLOCK:
         return None
     about = geometry.translation(pose)
-    D = len(about)
-    arms = geometry.transform(pose, one.centres) - about
-    normals = one.normals @ geometry.rotation(pose).T
-    # Displacement of each patch by a twist, with turns in units of the cloud's size.
-    size = np.sqrt((arms**2).sum(1).mean())
-    levers = geometry.levers(arms)
-    levers[:, :, :-D] /= size
-    rows = np.einsum("nd,ndp->np", normals, levers)[agree]
-    twist = np.linalg.eigh(rows.T @ rows)[1][:, 0]
-    twist = twist / np.sqrt((np.einsum("ndp,p->nd", levers, twist) ** 2).sum(1).mean())
-    twist[:-D] /= size
+    twist = _weakest(one, pose, agree)[0]
     extent = geometry.extent(surfaces[cloud].centres)
     step = float(np.median(surfaces[cloud].radii)) / 2
     if not step > 0 or not extent > 0:
@@ -396,6 +408,48 @@ def free_direction(
     turn = float(geometry.angle(geometry.rotation(motion)))
     shift = float(np.linalg.norm(geometry.translation(alternative) - about))
     return Freedom(length * twist, turn, shift, alternative)
+
+
+def _weakest(one: Surface, pose: Pose, agree: Bool[Array, " n"]) -> Float[Array, "P P"]:
+    """The directions in which patches that agree constrain a cloud, weakest first.
+
+    As twists about the cloud's origin that move all its patches by one, root mean square.
+    """
+    about = geometry.translation(pose)
+    D = len(about)
+    arms = geometry.transform(pose, one.centres) - about
+    normals = one.normals @ geometry.rotation(pose).T
+    # Displacement of each patch by a twist, with turns in units of the cloud's size.
+    size = np.sqrt((arms**2).sum(1).mean())
+    levers = geometry.levers(arms)
+    levers[:, :, :-D] /= size
+    rows = np.einsum("nd,ndp->np", normals, levers)[agree]
+    axes = np.linalg.eigh(rows.T @ rows)[1]
+    moves = np.sqrt((np.einsum("ndp,pq->ndq", levers, axes) ** 2).sum(1).mean(0))
+    twists: Float[Array, "P P"] = axes.T / moves[:, None]
+    twists[:, :-D] /= size
+    return twists
+
+
+def aligned_frame(given: Poses, found: Poses) -> Pose:
+    """The common motion after which most given poses are as near to the found ones as can be."""
+    motions = found @ geometry.inverse(given)
+    steps = []
+    for common in motions:
+        rest = geometry.inverse(common) @ motions
+        turns = geometry.angle(geometry.rotation(rest))
+        ends = geometry.translation(given)
+        moved = (geometry.rotation(rest) @ ends[..., None])[..., 0] + geometry.translation(rest)
+        steps.append(float(np.median(turns * RADIUS + np.linalg.norm(moved - ends, axis=1))))
+    return motions[int(np.argmin(steps))]
+
+
+def largest_move(start: Poses, end: Poses) -> float:
+    """How far any cloud moved, relative to most others [share of the largest extent]."""
+    rest = geometry.inverse(aligned_frame(start, end) @ start) @ end
+    turns = geometry.angle(geometry.rotation(rest))
+    shifts = np.linalg.norm(geometry.translation(rest), axis=1)
+    return float((turns * RADIUS + shifts).max())
 
 
 def _blocks(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:

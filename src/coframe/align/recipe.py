@@ -161,19 +161,9 @@ class AlignRecipe:
     # Reaches that are tried, beside a trial without a level of spheres. [0.1, varied on
     # proving/tune, 2026-11-18: 4 less accurate, 2 worse]
     reach_count: int = 3
-    # Nats per point behind the best: a trial is given up; a better one that ended elsewhere may be
-    # right. [chosen on proving/tune, 2026-11-18: with 0.1 the teapot's views from 20 degrees off
-    # are wrong without a warning in 3 of 3 runs, with 0.15 in 1, with 0.2 in none]
-    max_deficit: float = 0.2
     # Share of the radius: poses that are farther apart have ended in different places. [0.1, varied
     # on proving/tune, 2026-11-18: 0.0525 and 0.0233 nothing]
     distinct: float = 0.035
-    # Nats per point by which other start poses must win. [chosen on: benchmarks.parts of 0.1; by
-    # less they win by chance, where they were needed it was 0.05 to 0.24]
-    min_lead: float = 0.03
-    # Matched starts whose relative rotations differ more from the given ones are ignored [rad].
-    # [0.1, varied on proving/tune, 2026-11-18: 1.57 and 0.698 nothing]
-    max_relative_turn: float = math.pi / 3
 
     # Independent repetitions of the last level; re-seedings in a row that must leave the poses of
     # each unchanged; passes of `refine`, each with new components. [0.1, varied on proving/tune,
@@ -200,6 +190,11 @@ class AlignRecipe:
         """One for each trial, smallest first; None: no first level of spheres."""
         smaller = range(self.reach_count - 1, -1, -1)
         return (None, *(self.reach / self.reach_ratio**steps for steps in smaller))
+
+    @property
+    def gates(self) -> tuple[float, float]:
+        """How far apart surfaces may lie at the start: the largest reach, and the next smaller."""
+        return self.reach / self.reach_ratio, self.reach
 
     @property
     def blurs(self) -> tuple[tuple[float, ...], ...]:

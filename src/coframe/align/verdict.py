@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.special import gammainc
 
 from coframe import geometry
-from coframe.align.evidence import BLOCK, Freedom, Review
+from coframe.align.evidence import BLOCK, Freedom, Review, contradicting
 from coframe.align.recipe import ALIGN, EvidenceRecipe, VerdictRecipe
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
@@ -100,9 +100,18 @@ def chance(freedom: Float[Array, " M"], recipe: VerdictRecipe) -> Float[Array, "
 
 
 def verdicts(
-    moments: Moments, mixture: Mixture, recipe: VerdictRecipe = ALIGN.verdict
+    moments: Moments,
+    mixture: Mixture,
+    recipe: VerdictRecipe = ALIGN.verdict,
+    checked: Sequence[bool] | None = None,
 ) -> tuple[Verdict, ...]:
-    """A verdict per cloud: does it lie on surface that others see, and where they see it?"""
+    """A verdict per cloud: does it lie on surface that others see, and where they see it?
+
+    `checked`: clouds that agree with others in enough territory to say so, so that little overlap
+    leaves no doubt. Most points of a terrestrial scan lie near the instrument, where nobody else
+    stood.
+    """
+    sure = [False] * len(moments.points) if checked is None else checked
     gap, variance, weight = gaps(moments, mixture)
     total = np.maximum(weight.sum(1), EMPTY)
     residual = np.sqrt((weight * gap**2).sum(1) / total)
@@ -113,8 +122,10 @@ def verdicts(
     inliers = moments.mass.sum(1) / moments.points
     typical = float(np.median(residual))
     found = tuple(
-        Verdict(*_judge(*figures, typical, recipe), *(float(figure) for figure in figures))
-        for figures in zip(overlap, inliers, residual, expected, strict=True)
+        Verdict(*_judge(*figures, typical, known, recipe), *map(float, figures))
+        for figures, known in zip(
+            zip(overlap, inliers, residual, expected, strict=True), sure, strict=True
+        )
     )
     points, freedom = redundancy(moments, recipe)
     parameters = geometry.degrees_of_freedom(mixture.dimension)
@@ -134,18 +145,23 @@ def _judge(
     residual: float,
     expected: float,
     typical: float,
+    checked: bool,
     recipe: VerdictRecipe,
 ) -> tuple[str, str]:
     """The verdict and its reason, worst first."""
     if inliers < recipe.weak_overlap:
         return "failed", f"the model explains only {inliers:.0%} of its points"
     little = f"only {overlap:.0%} of its points lie on surface that another cloud sees"
-    if overlap < recipe.failed_overlap:
+    if overlap < recipe.failed_overlap and not checked:
         return "failed", little
-    if overlap < recipe.weak_overlap and residual > recipe.failed_residual * typical:
+    if (
+        not checked
+        and overlap < recipe.weak_overlap
+        and residual > recipe.failed_residual * typical
+    ):
         where = in_comparison(residual, typical)
         return "failed", f"only {overlap:.0%} overlap, and there it is {where}"
-    if overlap < recipe.weak_overlap:
+    if overlap < recipe.weak_overlap and not checked:
         return "weak", little
     if residual > recipe.weak_residual * max(typical, expected):
         return "weak", f"it lies {in_comparison(residual, typical)}"
@@ -163,19 +179,15 @@ def downgrade(verdicts: Sequence[Verdict], reasons: Mapping[int, str]) -> tuple[
 
 
 def contradictions(review: Review, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, str]:
-    """Clouds that contradict the others clearly more than is typical, and why."""
+    """Clouds that contradict the others clearly more than is typical, in words."""
     shares = review.agreement.shares
-    found = {}
-    for j, share in enumerate(shares.tolist()):
-        others = np.delete(shares, j)
-        typical = float(np.median(others)) if len(others) > 1 else 0.0
-        least = share - recipe.clear * float(review.deviations[j])
-        if least > typical + recipe.max_share:
-            found[j] = (
-                f"{share:.0%} of its points in common territory contradict the other clouds"
-                f" (typical here: {typical:.0%})"
-            )
-    return found
+    return {
+        j: (
+            f"{shares[j]:.0%} of its points in common territory contradict the other clouds"
+            f" (typical here: {typical:.0%})"
+        )
+        for j, typical in contradicting(review.agreement, recipe).items()
+    }
 
 
 def freedoms(review: Review, scale: float) -> dict[int, str]:

@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
+from coframe.align.evidence import aligned_frame, largest_move
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
+from coframe.align.schedule import Trials
 from coframe.align.verdict import EMPTY, downgrade
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
@@ -113,24 +115,31 @@ class Problem:
         refuse_other_units(self.given.summaries, self.given.names)
         return self._match(try_identity=self.options.start == "auto")
 
-    def match_beside(self, start: Start) -> tuple[Start, list[Poses]]:
-        """Matched poses that turn the clouds little against given ones, and what matching found.
+    def match_beside(self, start: Start, part: "Part", found: Trials) -> tuple[Start, list[Poses]]:
+        """Other candidates, from matching, where given poses leave doubt: of all clouds, and of
+        those alone that contradict the others.
 
-        In the common frame of the given poses; none where nothing near was found.
+        In internal coordinates and in the common frame of the best trial.
         """
         if self.bound or self.options.start == "identity":
             return start, []
-        found = self._match(try_identity=False)
-        given = start.poses[0]
-        near = [
-            given[0] @ geometry.inverse(poses[0]) @ poses
-            for poses in found.poses
-            if len(found.groups) == 1
-            and _relative_turn(poses, given) < self.recipe.max_relative_turn
-        ]
-        if not near:
-            return start, []
-        return replace(found, poses=start.poses, source=GIVEN, doubts=()), near
+        matched = self._match(try_identity=False)
+        best, members = found.best.poses, list(part.group)
+        candidates = []
+        for poses in matched.poses:
+            whole = part.enter(poses[members])
+            near = aligned_frame(whole, best) @ whole
+            if len(matched.groups) == 1 and largest_move(best, near) < 2 * self.recipe.reach:
+                candidates.append(near)
+            for group in matched.groups:
+                inside = [i for i, j in enumerate(members) if j in group]
+                moved = [i for i in inside if i in found.suspects]
+                sure = [i for i in inside if i not in found.suspects]
+                if moved and sure:
+                    mixed = best.copy()
+                    mixed[moved] = aligned_frame(whole[sure], best[sure]) @ whole[moved]
+                    candidates.append(mixed)
+        return replace(start, pairs=start.pairs + matched.pairs), candidates
 
     def _match(self, *, try_identity: bool) -> Start:
         """Start poses from the clouds' own shapes; `try_identity`: they may be in place already."""
@@ -143,8 +152,8 @@ class Problem:
             checkpoint=self.reports.checkpoint,
         )
 
-    def hypotheses(self, start: Start, group: Sequence[int]) -> "list[Part]":
-        """The problem of a group of clouds, once for each hypothesis about its start poses."""
+    def part(self, start: Start, group: Sequence[int]) -> "Part":
+        """The problem of a group of clouds."""
         M, members = len(self.given.names), list(group)
         before = sum(len(other) for other in start.groups[: start.groups.index(tuple(group))])
 
@@ -152,9 +161,8 @@ class Problem:
             self.reports.on_progress((before + share * len(group)) / M)
 
         progress = self.reports.on_progress if len(group) == M else report
-        summaries = [self.given.summaries[j] for j in group]
-        frames = Normalisation.about(summaries)
-        return [Part(self, group, poses[members], frames, progress) for poses in start.poses]
+        frames = Normalisation.about([self.given.summaries[j] for j in group])
+        return Part(self, group, [poses[members] for poses in start.poses], frames, progress)
 
     def annotate(
         self, result: Registration, start: Start, candidates: Sequence[Candidate]
@@ -250,24 +258,24 @@ class Problem:
 
 @dataclass(frozen=True)
 class Part:
-    """The problem of a group of clouds, with one hypothesis about its start poses."""
+    """The problem of a group of clouds, with hypotheses about its start poses, best first."""
 
     problem: Problem
     group: Sequence[int]
-    poses: Poses
+    poses: Sequence[Poses]
     frames: Normalisation
     on_progress: Callable[[float], object]
 
     @cached_property
     def origin(self) -> Float[Array, " D"]:
         """The user's point that becomes the internal common origin."""
-        return self.frames.middle(self.poses)
+        return self.frames.middle(self.poses[0])
 
     @property
-    def start(self) -> Poses:
+    def starts(self) -> list[Poses]:
         """The start poses in internal coordinates."""
         names = [self.problem.given.names[j] for j in self.group]
-        return check_near(self.enter(self.poses), names)
+        return [check_near(self.enter(poses), names) for poses in self.poses]
 
     def enter(self, poses: Poses) -> Poses:
         """Poses of the user in internal coordinates."""
@@ -299,9 +307,3 @@ class Part:
             checkpoint=problem.reports.checkpoint,
             recipe=problem.recipe,
         )
-
-
-def _relative_turn(a: Poses, b: Poses) -> float:
-    """The largest angle [rad] by which relative rotations differ between `a` and `b`."""
-    R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
-    return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)

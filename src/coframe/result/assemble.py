@@ -54,7 +54,9 @@ class Solution:
         each = zip(self.frames.each(), self.fit.poses, rows, strict=True)
         return [CloudView(*view, first) for view in each]
 
-    def registration(self, given: Given, recipe: AlignRecipe = ALIGN) -> Registration:
+    def registration(
+        self, given: Given, recipe: AlignRecipe = ALIGN, checked: Sequence[bool] | None = None
+    ) -> Registration:
         """The result without its points. The fit's moments must be full."""
         fit, frames, origin = self.fit, self.frames, self.origin
         covariance = error_covariance(
@@ -70,7 +72,7 @@ class Solution:
             moments=moments,
             outlier_probability=(),
             labels=(),
-            verdicts=verdicts(moments, mixture, recipe.verdict),
+            verdicts=verdicts(moments, mixture, recipe.verdict, checked),
             pose_covariance=frames.leave_covariance(covariance),
             history=tuple(frames.leave_iteration(step, origin) for step in fit.history),
             status=fit.status,
@@ -85,7 +87,6 @@ class Solution:
         Also returns, for each cloud with a free direction, the motion in its own frame to a pose
         that fits as well.
         """
-        found = self.registration(given, recipe)
         M = len(self.group)
         constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
         rigid = self.constraints.motion == "rigid"
@@ -99,6 +100,9 @@ class Solution:
         movable = [rigid and j not in constrained for j in range(M)]
         seen = review(surfaces, self.fit.poses, movable, recipe.evidence)
         wrong = contradictions(seen, recipe.evidence)
+        isolated = seen.agreement.isolated
+        known = [j not in wrong and j not in isolated for j in range(M)]
+        found = self.registration(given, recipe, None if seen.agreement.silent else known)
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
         marked = downgrade(found.verdicts, wrong | free)
         marked = downgrade(marked, unsupported(seen, marked))
