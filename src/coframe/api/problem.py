@@ -200,12 +200,6 @@ class Problem:
         if start.source == GIVEN:
             left = self._left(start.poses[0], result)
             warnings += [] if left is None else [left]
-        if start.crashed:
-            pairs = ", ".join(f"{result.names[a]} and {result.names[b]}" for a, b in start.crashed)
-            warnings.append(
-                f"the matcher crashed on {len(start.crashed)} of {start.pairs} pairs, which were"
-                f" left out: {pairs}; if clouds are missing from a group, give start poses"
-            )
         if any(each.ambiguous for each in candidates):
             warnings.append(AMBIGUOUS)
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
