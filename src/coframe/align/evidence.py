@@ -327,6 +327,14 @@ class Review:
     deviations: Float[Array, " M"]  # standard deviation of each share of contradictions
     freedoms: tuple[Freedom | None, ...]
 
+    def sure(self, recipe: EvidenceRecipe = ALIGN.evidence) -> list[bool]:
+        """Clouds that agree with others in enough territory to say so."""
+        M = len(self.agreement.territory)
+        if self.agreement.silent:
+            return [False] * M
+        doubtful = {*contradicting(self.agreement, recipe), *self.agreement.isolated}
+        return [j not in doubtful for j in range(M)]
+
 
 def draw_surfaces(
     clouds: PerCloud[Source],
@@ -442,14 +450,6 @@ def aligned_frame(given: Poses, found: Poses) -> Pose:
         moved = (geometry.rotation(rest) @ ends[..., None])[..., 0] + geometry.translation(rest)
         steps.append(float(np.median(turns * RADIUS + np.linalg.norm(moved - ends, axis=1))))
     return motions[int(np.argmin(steps))]
-
-
-def largest_move(start: Poses, end: Poses) -> float:
-    """How far any cloud moved, relative to most others [share of the largest extent]."""
-    rest = geometry.inverse(aligned_frame(start, end) @ start) @ end
-    turns = geometry.angle(geometry.rotation(rest))
-    shifts = np.linalg.norm(geometry.translation(rest), axis=1)
-    return float((turns * RADIUS + shifts).max())
 
 
 def _blocks(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:

@@ -165,6 +165,10 @@ class AlignRecipe:
     # on proving/tune, 2026-11-18: 0.0525 and 0.0233 nothing]
     distinct: float = 0.035
 
+    # Matched starts whose relative rotations differ more from the given ones are ignored [rad].
+    # [0.1, varied on proving/tune, 2026-11-18: 1.57 and 0.698 nothing]
+    max_relative_turn: float = math.pi / 3
+
     # Independent repetitions of the last level; re-seedings in a row that must leave the poses of
     # each unchanged; passes of `refine`, each with new components. [0.1, varied on proving/tune,
     # 2026-11-18: 3 nothing, 1 within chance]

@@ -78,25 +78,26 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
     settle = partial(planes.settle, surfaces, constraints=run.constraints)
     candidates = [starts[0], *(settle(start, gate) for start, gate in gates)]
     if all(agreement(surfaces, each, recipe.evidence).silent for each in candidates):
-        candidates = [*starts, *_attracted(run, drawn, starts[0])]
-    fits = _refine(run, drawn, candidates, recipe.trials[0])
+        attracted = run.map(_attractions(run, drawn, starts[0]))
+        candidates = [*starts, *(fit.poses for fit in attracted)]
+    fits = run.map(_refinements(run, drawn, candidates, recipe.trials[0]))
     for done, level in enumerate(recipe.trials[1:], 1):
         run.on_progress(TRIED * done / len(recipe.trials))
         fits = [fits[k] for k in choose(run, surfaces, fits).possible]
         poses, histories = [fit.poses for fit in fits], [fit.history for fit in fits]
-        fits = _refine(run, drawn, poses, level, histories)
+        fits = run.map(_refinements(run, drawn, poses, level, histories))
     return _ranked(run, drawn, surfaces, fits, starts[0])
 
 
-def _attracted(run: Run, drawn: PerCloud[Cloud], start: Poses) -> list[Poses]:
-    """For clouds without planes: poses after a level of spheres, which attract from far away."""
+def _attractions(run: Run, drawn: PerCloud[Cloud], start: Poses) -> list[Callable[[Run], Fit]]:
+    """For clouds without planes: tasks with a level of spheres, which attract from far away."""
     recipe = run.recipe
     few = run.thin(drawn, max(recipe.first.points, -(-recipe.first_points // len(drawn))))
 
     def task(deviation: float) -> Callable[[Run], Fit]:
         return lambda run: run.fit(few, start, recipe.first, deviation=deviation)
 
-    return [fit.poses for fit in run.map([task(reach) for reach in recipe.reaches if reach])]
+    return [task(reach) for reach in recipe.reaches if reach]
 
 
 def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
@@ -105,25 +106,26 @@ def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
         return found
     settle = partial(planes.settle, found.surfaces, constraints=run.constraints)
     candidates = [settle(poses, run.recipe.gates[0]) for poses in others]
-    fits = [found.best, *_refine(run, found.drawn, candidates, run.recipe.trials[-1])]
+    tasks = _refinements(run, found.drawn, candidates, run.recipe.trials[-1])
+    fits = [found.best, *run.map(tasks)]
     return _ranked(run, found.drawn, found.surfaces, fits, found.best.poses)
 
 
-def _refine(
+def _refinements(
     run: Run,
     drawn: PerCloud[Cloud],
     candidates: Sequence[Poses],
     level: Level,
     histories: Sequence[tuple[Iteration, ...]] = (),
-) -> list[Fit]:
-    """Each candidate through a level, on the same points."""
+) -> list[Callable[[Run], Fit]]:
+    """For each candidate the task that takes it through a level, on the same points."""
     some = run.thin(drawn, level.points)
 
     def task(poses: Poses, history: tuple[Iteration, ...]) -> Callable[[Run], Fit]:
         return lambda run: run.fit(some, poses, level, history=history)
 
     past = histories or [()] * len(candidates)
-    return run.map([task(*each) for each in zip(candidates, past, strict=True)])
+    return [task(*each) for each in zip(candidates, past, strict=True)]
 
 
 def _ranked(

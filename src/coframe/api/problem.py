@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.align.evidence import aligned_frame, largest_move
+from coframe.align.evidence import aligned_frame
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.schedule import Trials
@@ -129,7 +129,7 @@ class Problem:
         for poses in matched.poses:
             whole = part.enter(poses[members])
             near = aligned_frame(whole, best) @ whole
-            if len(matched.groups) == 1 and largest_move(best, near) < 2 * self.recipe.reach:
+            if len(matched.groups) == 1 and self._near(near, best):
                 candidates.append(near)
             for group in matched.groups:
                 inside = [i for i, j in enumerate(members) if j in group]
@@ -140,6 +140,15 @@ class Problem:
                     mixed[moved] = aligned_frame(whole[sure], best[sure]) @ whole[moved]
                     candidates.append(mixed)
         return replace(start, pairs=start.pairs + matched.pairs), candidates
+
+    def _near(self, one: Poses, other: Poses) -> bool:
+        """Whether two sets of poses are one place, roughly known: in another, they fit by chance.
+
+        A cloud's pose may be off by the largest reach, in either of them.
+        """
+        shifts = np.linalg.norm(geometry.translation(one) - geometry.translation(other), axis=1)
+        turn = relative_turn(one, other)
+        return turn < self.recipe.max_relative_turn and shifts.max() < 2 * self.recipe.reach
 
     def _match(self, *, try_identity: bool) -> Start:
         """Start poses from the clouds' own shapes; `try_identity`: they may be in place already."""
@@ -221,7 +230,8 @@ class Problem:
     def _left(self, given: Poses, result: Registration) -> str | None:
         """A warning that names clouds that ended far from the poses given, and how far.
 
-        Farther than the largest reach of the trials. A common motion of all clouds does not count.
+        Farther than twice the largest reach of the trials. A common motion of all clouds does not
+        count.
         """
         motions = result.poses @ geometry.inverse(given)
         centres = [each.median for each in self.given.summaries]
@@ -237,7 +247,7 @@ class Problem:
             shifts = np.linalg.norm(moved - ends, axis=1)
             every.append((turns * RADIUS + shifts / np.maximum(extents, EMPTY), turns, shifts))
         steps, turns, shifts = min(every, key=lambda each: float(np.median(each[0])))
-        far = np.flatnonzero(steps > self.recipe.reach).tolist()
+        far = np.flatnonzero(steps > 2 * self.recipe.reach).tolist()
         if not far:
             return None
         listed = ", ".join(
@@ -301,3 +311,9 @@ class Part:
             checkpoint=problem.reports.checkpoint,
             recipe=problem.recipe,
         )
+
+
+def relative_turn(a: Poses, b: Poses) -> float:
+    """The largest angle [rad] by which relative rotations differ between `a` and `b`."""
+    R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
+    return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)

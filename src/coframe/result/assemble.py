@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align.covariance import error_covariance
-from coframe.align.evidence import draw_surfaces, review
+from coframe.align.evidence import Review, draw_surfaces, review
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.verdict import contradictions, downgrade, freedoms, unsupported, verdicts
 from coframe.em.constraints import UNCONSTRAINED, Constraints
@@ -79,15 +79,8 @@ class Solution:
             groups=(tuple(range(len(self.group))),),
         )
 
-    def checked(
-        self, given: Given, points: int, recipe: AlignRecipe = ALIGN
-    ) -> tuple[Registration, dict[int, Pose]]:
-        """The result without its points, with what evidence says against it.
-
-        Also returns, for each cloud with a free direction, the motion in its own frame to a pose
-        that fits as well.
-        """
-        M = len(self.group)
+    def review(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Review:
+        """What evidence says of the poses."""
         constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
         rigid = self.constraints.motion == "rigid"
         surfaces = draw_surfaces(
@@ -97,12 +90,18 @@ class Solution:
             points or DEFAULTS.points,
             recipe,
         )
-        movable = [rigid and j not in constrained for j in range(M)]
-        seen = review(surfaces, self.fit.poses, movable, recipe.evidence)
+        movable = [rigid and j not in constrained for j in range(len(self.group))]
+        return review(surfaces, self.fit.poses, movable, recipe.evidence)
+
+    def doubted(
+        self, found: Registration, seen: Review, recipe: AlignRecipe = ALIGN
+    ) -> tuple[Registration, dict[int, Pose]]:
+        """The result with what evidence says against it.
+
+        Also returns, for each cloud with a free direction, the motion in its own frame to a pose
+        that fits as well.
+        """
         wrong = contradictions(seen, recipe.evidence)
-        isolated = seen.agreement.isolated
-        known = [j not in wrong and j not in isolated for j in range(M)]
-        found = self.registration(given, recipe, None if seen.agreement.silent else known)
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
         marked = downgrade(found.verdicts, wrong | free)
         marked = downgrade(marked, unsupported(seen, marked))
@@ -137,7 +136,15 @@ def assemble(
     memory, the result has about `points` of each cloud, and all are written to `output`.
     """
     groups = [solution.group for solution in solutions] if groups is None else groups
-    checked = [solution.checked(given, points, recipe) for solution in solutions]
+    reviews = [solution.review(given, points, recipe) for solution in solutions]
+    fitted = [
+        solution.registration(given, recipe, seen.sure(recipe.evidence))
+        for solution, seen in zip(solutions, reviews, strict=True)
+    ]
+    checked = [
+        solution.doubted(part, seen, recipe)
+        for solution, part, seen in zip(solutions, fitted, reviews, strict=True)
+    ]
     parts = [part for part, _ in checked]
     result = parts[0]
     if len(groups) > 1:
