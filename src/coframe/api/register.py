@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 
 from coframe.align import cost, schedule
@@ -29,7 +28,7 @@ from coframe.input.prior import PosePrior
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.start import search
-from coframe.start.search import GIVEN
+from coframe.start.search import MATCHED
 from coframe.threads import quiet_blas
 from coframe.types import Array, Poses
 
@@ -138,25 +137,19 @@ def register(
         for group in start.groups:
             if len(group) == 1:
                 continue  # nothing connects this cloud with the others
-            hypotheses = problem.hypotheses(start, group)
-            scores = [0.0]
-            if len(hypotheses) > 1:
-                scores = [schedule.validate(each.run(), each.start) for each in hypotheses]
-            part = hypotheses[int(np.argmax(scores))]
+            part = problem.part(start, group)
             tried: list[Candidate] = []
             for attempt in (0, 1):  # a fit that contradicts its start is tried once more
                 run = part.run(attempt)
-                trials = schedule.trials(run, part.start)
-                ambiguous = False
-                if trials.doubtful and start.source == GIVEN:
-                    start, matched = problem.match_beside(start)
-                    ambiguous = not matched
-                    trials = schedule.beside(run, trials, [part.enter(each) for each in matched])
+                trials = schedule.trials(run, part.starts)
+                if trials.doubtful and start.source != MATCHED:
+                    start, matched = problem.match_beside(start, part, trials)
+                    trials = schedule.beside(run, trials, matched)
                 fit, decided = schedule.finish(run, trials)
                 solution = Solution(fit, run.frames, part.origin, group, run.constraints)
                 lost = search.contradicted_clouds(start, solution.poses, group)
-                tried.append(Candidate(solution, lost, ambiguous or not decided))
-                if not lost or start.source == GIVEN or fit.status is Status.STOPPED:
+                tried.append(Candidate(solution, lost, not decided))
+                if not lost or start.source != MATCHED or fit.status is Status.STOPPED:
                     break
             candidates.append(min(tried, key=lambda each: len(each.contradicted)))
         result = assemble(
