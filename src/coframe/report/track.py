@@ -154,8 +154,16 @@ def _summary(tracked: Track, run: Run) -> str:
 
 def _notices(tracked: Track) -> str:
     names = tracked.names
-    stretches = charts.runs(tracked.lost)
+    unread = np.zeros(len(tracked), bool)
+    unread[list(tracked.skipped)] = True
+    stretches = charts.runs(tracked.lost & ~unread)
     items = [
+        f"skipped, since it could not be read: frame {i} ({name(reason)})"
+        for i, reason in list(tracked.skipped.items())[:LISTED]
+    ]
+    if len(tracked.skipped) > LISTED:
+        items.append(f"and {len(tracked.skipped) - LISTED} other frames that could not be read")
+    items += [
         (
             f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})"
             if a < b
@@ -203,8 +211,9 @@ def _quality(tracked: Track) -> str:
     if not len(tracked):
         return "<p>No frame was read.</p>"
     seconds = tracked.times - tracked.times[0]
+    across = "time [s]" if tracked.timed else "frame"
     chart = charts.over_time(
-        seconds, tracked.explained, tracked.lost, label="share explained", across="time [s]"
+        seconds, tracked.explained, tracked.lost, label="share explained", across=across
     )
     return (
         f"<figure>{chart}<figcaption>The share of each frame's points that the model explained when"

@@ -49,6 +49,7 @@ def pack(tracker: Tracker) -> Arrays:
         "base": np.array(tracker.base, np.int64),
         "relative": np.array(tracker.relative).reshape(-1, 4, 4),
         "explained": np.array(tracker.explained),
+        "problems": np.array(json.dumps(list(tracker.problems.items()))),
         **pack_keyframes(tracker.keyframes),
         **({} if tracker.mixture is None else tracker.mixture.to_arrays()),
     }
@@ -91,6 +92,7 @@ def restore(tracker: Tracker, state: Mapping[str, Array]) -> None:
     tracker.base = state["base"].tolist()
     tracker.relative = list(state["relative"])
     tracker.explained = state["explained"].tolist()
+    tracker.problems = unpack_problems(state["problems"], len(tracker.times))
     tracker.keyframes = keyframes
     tracker.proposal = state.get("proposal")
     tracker.mixture = mixture
@@ -148,6 +150,14 @@ def unpack_mixture(s: Mapping[str, Array]) -> Mixture | None:
     if np.linalg.eigvalsh(s["covariances"]).min() <= 0:
         raise ValueError("a component of its mixture has no positive variance")
     return Mixture.from_arrays(s)
+
+
+def unpack_problems(packed: Array, frames: int) -> dict[int, str]:
+    """Why frames could not be read, by their indices."""
+    found = {int(index): str(reason) for index, reason in json.loads(str(packed))}
+    if not all(0 <= index < frames for index in found):
+        raise ValueError("a frame that could not be read does not exist")
+    return found
 
 
 def _check_indices(state: Mapping[str, Array], *names: str) -> None:

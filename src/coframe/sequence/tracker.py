@@ -45,6 +45,9 @@ class PreparedFrame:
     time: float
     cloud: Cloud | None  # None where the frame shows too little
     extent: float
+    # The points drawn, where they were measured at different times (see `Frame.offsets`).
+    sample: Frame | None = None
+    problem: str = ""  # why it could not be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +102,8 @@ class Tracker:
     # Pose of each frame in the frame of its key frame.
     relative: list[Array] = field(default_factory=list)
     explained: list[float] = field(default_factory=list)
+    # Of frames that could not be read, by their indices: why.
+    problems: dict[int, str] = field(default_factory=dict)
     velocity: Array = field(default_factory=lambda: np.eye(4))
     typical: float = 1.0  # running mean of the explained share
     mixture: Mixture | None = None
@@ -135,7 +140,7 @@ class Tracker:
         It depends on nothing that was tracked, so that it may be done ahead.
         """
         if not _shows_something(frame):
-            return PreparedFrame(frame.time, None, 0.0)
+            return PreparedFrame(frame.time, None, 0.0, problem=frame.problem)
         rng = np.random.default_rng([self.options.seed, index])
         some = sample_by_surface(
             frame,
@@ -145,14 +150,18 @@ class Tracker:
             resolution=self.recipe.direction_resolution,
         )
         cloud = Cloud.of(some.points, some.weights / some.weights.mean())
-        return PreparedFrame(frame.time, cloud, extent(some.points))
+        sample = None if some.offsets is None else some
+        return PreparedFrame(frame.time, cloud, extent(some.points), sample)
 
     def add(self, frame: PreparedFrame) -> Progress:
         """Localise the next frame, and make it a key frame if it is time for one."""
         cloud, index = frame.cloud, len(self.times)
+        if frame.problem:
+            self.problems[index] = frame.problem
         found = None
         if cloud is not None:
-            found = self._localise(cloud, frame.time) or self._begin_segment(frame)
+            cloud, found = self._localise(cloud, frame)
+            found = found or self._begin_segment(frame)
         self.times.append(frame.time)
         self.explained.append(0.0 if found is None else found.explained)
         self.base.append(-1)
@@ -164,21 +173,40 @@ class Tracker:
         pose, explained = self._last_pose(index), self.explained[index]
         return Progress(index, frame.time, pose, explained, lost, len(self.keyframes))
 
-    def _localise(self, cloud: Cloud, time: float) -> Localisation | None:
-        """The frame against the model, from a constant velocity; if that fails, with wider blurs;
-        None if it is lost.
+    def _localise(self, cloud: Cloud, frame: PreparedFrame) -> tuple[Cloud, Localisation | None]:
+        """The frame against the model, from a constant velocity; None if it is lost.
+
+        Where points were measured at different times, they are moved to the time of the frame, by
+        the last velocity first, then by that which this frame has shown. Returns the cloud used.
         """
         last = self._last()
-        if self.target is None or last is None or self._after_gap(time - self.times[last]):
-            return None
+        if self.target is None or last is None:
+            return cloud, None
+        elapsed = frame.time - self.times[last]
+        if self._after_gap(elapsed):
+            return cloud, None
+        before = self.pose(last)
+        if frame.sample is not None and elapsed > 0:
+            cloud = deskewed(frame.sample, self.velocity, elapsed)
+        found = self._search_pose(cloud, before, before @ self.velocity)
+        if frame.sample is not None and elapsed > 0 and found is not None:
+            motion = geometry.inverse(before) @ found.pose
+            cloud = deskewed(frame.sample, motion, elapsed)
+            found = self._search_pose(cloud, before, found.pose)
+        return cloud, found
+
+    def _search_pose(self, cloud: Cloud, last: Pose, start: Pose) -> Localisation | None:
+        """A frame from a start pose; if that fails, from there and from the last pose with wider
+        blurs; None if it is lost.
+        """
+        assert self.target is not None
         assert self.mixture is not None
-        start = self.pose(last) @ self.velocity
         found = localise(self.target, cloud, start)
         if found.explained >= self.recipe.min_explained * self.typical:
             return found
         wide = Pyramid.of(self.mixture, self.recipe.relocalisation_blurs, self.unit)
         found = max(
-            (localise(wide, cloud, each) for each in (start, self.pose(last))),
+            (localise(wide, cloud, each) for each in (start, last)),
             key=lambda each: each.explained,
         )
         return found if found.explained >= self.recipe.min_explained * self.typical else None
@@ -379,6 +407,18 @@ class Tracker:
             motion = keyframe.pose @ geometry.inverse(self.keyframes[begin].pose)
             for i in members[(members >= begin) & (members < end)]:
                 self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
+
+
+def deskewed(sample: Frame, motion: Pose, elapsed: float) -> Cloud:
+    """The points of a frame as they were at its time, if its sensor moved at a constant speed, by
+    `motion` in the time `elapsed` [s] before.
+    """
+    assert sample.offsets is not None
+    shares = sample.offsets / elapsed
+    motions = geometry.exp(shares[:, None] * geometry.log(motion))
+    turned = np.einsum("nij,nj->ni", geometry.rotation(motions), sample.points)
+    points = turned + geometry.translation(motions)
+    return Cloud.of(points, sample.weights / sample.weights.mean())
 
 
 def _grown(keyframes: int) -> int:
