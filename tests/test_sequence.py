@@ -183,6 +183,44 @@ def test_points_with_times_are_corrected_for_the_motion_of_the_sensor():
     assert error(True) < 0.5 * error(False)
 
 
+def along_a_tunnel(x, rng, *, ends):
+    """What a lidar at x sees of a straight tunnel, or of a hall of its size with walls at its
+    ends.
+    """
+    rays = rng.normal(size=(4000, 3))
+    rays /= np.linalg.norm(rays, axis=1)[:, None]
+    far = np.full(4000, np.inf)
+    walls = [(1, 1.8), (1, -2.2), (2, 1.4), (2, -1.6)]
+    walls += [(0, -4 - x), (0, 6 - x)] if ends else []
+    for axis, side in walls:
+        hit = side / rays[:, axis]
+        far = np.where((hit > 0) & (hit < far), hit, far)
+    seen = far < 15
+    return rays[seen] * far[seen][:, None] + rng.normal(scale=0.005, size=(int(seen.sum()), 3))
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["tunnel", "hall"])
+def test_a_direction_that_nothing_determines_is_said(tmp_path, ends):
+    rng = np.random.default_rng(1)
+    clouds = [along_a_tunnel(0.05 * i, rng, ends=ends) for i in range(18)]
+    result = coframe.track(clouds, options=TrackOptions(points=1000, components=300))
+    if ends:
+        assert result.degenerate == ()
+        np.testing.assert_allclose(result.poses[-1, :3, 3], [0.85, 0, 0], atol=0.01)
+        return
+    (stretch,) = result.degenerate
+    assert stretch.first <= 3
+    assert stretch.last >= 14
+    assert abs(stretch.direction[0]) > 0.99
+    assert stretch.ratio < 0.05
+    result.save(tmp_path)
+    (loaded,) = Track.load(tmp_path).degenerate
+    np.testing.assert_array_equal(loaded.direction, stretch.direction)
+    assert json.loads((tmp_path / "track.json").read_text())["degenerate"][0]["first"] <= 3
+    page = coframe.report.track.html(result)
+    assert f"undetermined: frames {stretch.first} to" in page
+
+
 def edited(source, change):
     return frames.FrameSource(source.names, source.times, lambda i: change(i, source[i]))
 

@@ -87,6 +87,7 @@ def track(
     """
     import coframe
     from coframe import report as reports
+    from coframe.sequence import degeneracy
 
     started = time.perf_counter()
     frames = coframe.open_frames(sequence, intrinsics=intrinsics, topic=topic, spin=spin)
@@ -111,6 +112,8 @@ def track(
             f"{len(result)} of {len(frames)} frames, {result.lost.sum() - skipped} lost,"
             f" {len(result.keyframes)} key frames"
         )
+        for stretch in result.degenerate:
+            say(degeneracy.sentence(stretch, result.names))
         if skipped:
             first = next(iter(result.skipped.values()))
             say(f"{skipped} frames skipped, since they could not be read; the first: {first}")

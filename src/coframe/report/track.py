@@ -14,11 +14,12 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.report import charts
-from coframe.report.markup import count, lengths, name
+from coframe.report.markup import count, lengths, name, text
 from coframe.report.page import Section, facts, how_made, notice_list, page, save_into
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
 from coframe.result.colours import palette
+from coframe.sequence import degeneracy
 from coframe.sequence.track import Track
 from coframe.types import Array
 
@@ -173,6 +174,7 @@ def _notices(tracked: Track) -> str:
     ]
     if len(stretches) > LISTED:
         items.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
+    items += [text(degeneracy.sentence(stretch, names)) for stretch in tracked.degenerate[:LISTED]]
     return notice_list([("weak", each) for each in items], f"No frame of {len(tracked)} was lost.")
 
 

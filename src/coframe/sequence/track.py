@@ -27,8 +27,9 @@ from coframe.io.frames import Frame, FrameSource, from_arrays, from_iterator, op
 from coframe.io.manifest import MANIFEST, Manifest
 from coframe.io.trajectory import Trajectory
 from coframe.io.transaction import consistent, transaction
-from coframe.sequence import state
-from coframe.sequence.keyframes import Keyframe
+from coframe.sequence import degeneracy, state
+from coframe.sequence.degeneracy import Stretch
+from coframe.sequence.keyframes import MIN_KEYFRAMES, Keyframe
 from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.sequence.tracker import PreparedFrame, Progress, Tracker
@@ -75,6 +76,8 @@ class Track(Trajectory):
         Why frames could not be read, by their indices; they count as lost.
     timed
         Whether `times` are times, and not numbers of frames.
+    degenerate
+        Stretches of frames that leave a direction undetermined, as a tunnel does.
     options
         The options of the run.
 
@@ -93,6 +96,7 @@ class Track(Trajectory):
     options: TrackOptions = field(default_factory=TrackOptions)
     skipped: Mapping[int, str] = field(default_factory=dict)
     timed: bool = True
+    degenerate: tuple[Stretch, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -131,6 +135,13 @@ class Track(Trajectory):
             options=tracker.options,
             skipped=dict(tracker.problems),
             timed=timed,
+            degenerate=degeneracy.stretches(
+                np.array(tracker.undetermined, bool) & ~np.array(lost, bool),
+                np.array(tracker.weak_direction).reshape(-1, 3),
+                np.array(tracker.weak_ratio),
+                poses,
+                MIN_KEYFRAMES,
+            ),
         )
 
     def found(self) -> Trajectory:
@@ -177,6 +188,15 @@ class Track(Trajectory):
             "lost": [self.names[i] for i in np.flatnonzero(self.lost) if i not in self.skipped],
             "skipped": [
                 {"name": self.names[i], "reason": reason} for i, reason in self.skipped.items()
+            ],
+            "degenerate": [
+                {
+                    "first": stretch.first,
+                    "last": stretch.last,
+                    "direction": stretch.direction.tolist(),
+                    "ratio": stretch.ratio,
+                }
+                for stretch in self.degenerate
             ],
             "explained": [round(share, 4) for share in self.explained.tolist()],
             "keyframes": [keyframe.index for keyframe in self.keyframes],
@@ -242,6 +262,7 @@ class Track(Trajectory):
                         "options": asdict(self.options),
                         "skipped": list(self.skipped.items()),
                         "timed": self.timed,
+                        "degenerate": self.record()["degenerate"],
                     }
                 )
             ),
@@ -312,6 +333,15 @@ class Track(Trajectory):
             options=TrackOptions(**about["options"]),
             skipped=state.unpack_problems(np.array(json.dumps(about["skipped"])), frames),
             timed=bool(about["timed"]),
+            degenerate=tuple(
+                Stretch(
+                    int(each["first"]),
+                    int(each["last"]),
+                    np.array(each["direction"], float).reshape(3),
+                    float(each["ratio"]),
+                )
+                for each in about["degenerate"]
+            ),
         )
 
 

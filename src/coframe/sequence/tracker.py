@@ -14,12 +14,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
+from coframe.align.recipe import ALIGN
 from coframe.em.estep import Cloud
 from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
 from coframe.geometry import extent
 from coframe.io.frames import Frame
-from coframe.sequence import keyframes, relocalise
+from coframe.sequence import degeneracy, keyframes, relocalise
+from coframe.sequence.degeneracy import Hold
 from coframe.sequence.keyframes import MIN_KEYFRAMES, Keyframe
 from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
@@ -102,6 +104,11 @@ class Tracker:
     # Pose of each frame in the frame of its key frame.
     relative: list[Array] = field(default_factory=list)
     explained: list[float] = field(default_factory=list)
+    # How each frame is held in its weakest direction: the direction in its own axes, the share of
+    # the information in the strongest one, and whether it is undetermined (see `degeneracy`).
+    weak_direction: list[Array] = field(default_factory=list)
+    weak_ratio: list[float] = field(default_factory=list)
+    undetermined: list[bool] = field(default_factory=list)
     # Of frames that could not be read, by their indices: why.
     problems: dict[int, str] = field(default_factory=dict)
     velocity: Array = field(default_factory=lambda: np.eye(4))
@@ -164,6 +171,10 @@ class Tracker:
             found = found or self._begin_segment(frame)
         self.times.append(frame.time)
         self.explained.append(0.0 if found is None else found.explained)
+        hold = self._hold(found)
+        self.weak_direction.append(hold.direction)
+        self.weak_ratio.append(hold.ratio)
+        self.undetermined.append(hold.free)
         self.base.append(-1)
         self.relative.append(np.eye(4))
         self.since += 1
@@ -194,6 +205,13 @@ class Tracker:
             cloud = deskewed(frame.sample, motion, elapsed)
             found = self._search_pose(cloud, before, found.pose)
         return cloud, found
+
+    def _hold(self, found: Localisation | None) -> Hold:
+        """How a frame is held by the model in its weakest direction."""
+        if found is None or found.moments is None or self.mixture is None:
+            return Hold(np.array([0.0, 0.0, 1.0]), 1.0, False)
+        frames = min(len(self.members(self.segment)), self.options.window)
+        return degeneracy.weakest(found.moments, self.mixture, found.pose, frames)
 
     def _search_pose(self, cloud: Cloud, last: Pose, start: Pose) -> Localisation | None:
         """A frame from a start pose; if that fails, from there and from the last pose with wider
@@ -315,7 +333,7 @@ class Tracker:
         )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
-        self.target = Pyramid.of(self.mixture, self.recipe.blurs, self.unit)
+        self.target = frame_target(self.mixture, self.unit, self.recipe)
 
     def _search(self) -> None:
         """Search for the current segment in the others, and merge it if two searches in a row, some
@@ -407,6 +425,22 @@ class Tracker:
             motion = keyframe.pose @ geometry.inverse(self.keyframes[begin].pose)
             for i in members[(members >= begin) & (members < end)]:
                 self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
+
+
+def frame_target(mixture: Mixture, unit: float, recipe: SequenceRecipe) -> Pyramid:
+    """What frames are localised against: the blurs of the recipe, and below them as many as it
+    takes to the thickness of a typical component.
+
+    While the blur is wider than the surface is thick, it decides how much a point counts, and a
+    frame is as inaccurate as the blur is wide.
+    """
+    thinnest = np.linalg.eigvalsh(mixture.covariances)[:, 0]
+    thickness = float(np.sqrt(max(np.median(thinnest), 0.0))) / unit
+    smallest = np.sqrt(ALIGN.min_variance)  # no component is thinner
+    blurs = list(recipe.blurs)
+    while blurs[-1] > max(thickness, smallest):
+        blurs.append(blurs[-1] / ALIGN.reach_ratio)
+    return Pyramid.of(mixture, blurs, unit)
 
 
 def deskewed(sample: Frame, motion: Pose, elapsed: float) -> Cloud:
