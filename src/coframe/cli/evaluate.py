@@ -25,8 +25,9 @@ def evaluate(
     """Compare a result with true poses.
 
     Poses are known up to one common motion: each cloud is compared relative to the first of its
-    group. Translations are those of the clouds' own origins. A result of `coframe track` is
-    compared as a trajectory, with ATE and RPE.
+    group. Translations are those of the clouds' own origins. A result of `coframe track`, or a file
+    in the format of TUM or KITTI, is compared as a trajectory, with ATE, RPE and, over 100 m and
+    more, KITTI's relative errors.
 
     Examples:
 
@@ -34,7 +35,7 @@ def evaluate(
 
     coframe evaluate out --truth truth.json --json
     """
-    from coframe.evaluate.files import evaluate_poses, evaluate_trajectory
+    from coframe.evaluate.files import evaluate_poses, evaluate_trajectory, holds_trajectory
     from coframe.io.manifest import Manifest
     from coframe.io.transaction import consistent
 
@@ -45,7 +46,12 @@ def evaluate(
             manifest.check(folder, [name])
         return (evaluate_trajectory if tracked else evaluate_poses)(folder / name, truth)
 
-    content = consistent(folder, evaluated) if folder.is_dir() else evaluate_poses(folder, truth)
+    if folder.is_dir():
+        content = consistent(folder, evaluated)
+    elif holds_trajectory(folder) and holds_trajectory(truth):
+        content = evaluate_trajectory(folder, truth)
+    else:
+        content = evaluate_poses(folder, truth)
     if as_json:
         say_json(content)
     else:
@@ -55,12 +61,15 @@ def evaluate(
 def _show(content: dict[str, Any]) -> None:
     if "clouds" not in content:
         say(
-            f"{content['matched']} of {content['poses']} poses matched by time; RPE from one frame"
-            " to the next"
+            f"{content['matched']} of {content['poses']} poses matched by {content['by']}; RPE from"
+            " one frame to the next"
         )
         for key, unit in (("ate", "unit"), ("rpe", "unit"), ("rpe_deg", "deg")):
             figures = ", ".join(f"{name} {value:.4g}" for name, value in content[key].items())
             say(f"{key.partition('_')[0].upper()} [{unit}]: {figures}")
+        if "kitti" in content:
+            shift, turn = content["kitti"].values()
+            say(f"KITTI, over 100 to 800 m: {shift:.4g} %, {turn:.4g} deg/m")
         return
     from rich.markup import escape
     from rich.table import Table
