@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from coframe.evaluate import metrics
     from coframe.input.options import Options
     from coframe.input.prior import PosePrior
+    from coframe.input.targets import ControlPoint, Target, read_control, read_targets
     from coframe.io.frames import open_frames
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
+    from coframe.result.quality import assess
     from coframe.result.registration import Registration, load
     from coframe.sequence.options import TrackOptions
     from coframe.sequence.track import Track, track
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Checkpoint": "compute.checkpoint",
     "Comparison": "baselines.compare",
+    "ControlPoint": "input.targets",
     "InputError": "errors",
     "Iteration": "em.loop",
     "Mixture": "em.mixture",
@@ -46,10 +49,12 @@ _HOMES = {
     "PublishedOptions": "paper.sequence",
     "Registration": "result.registration",
     "Status": "em.loop",
+    "Target": "input.targets",
     "TrackOptions": "sequence.options",
     "Track": "sequence.track",
     "Trajectory": "io.trajectory",
     "Verdict": "align.verdict",
+    "assess": "result.quality",
     "baselines": "",
     "compare": "baselines.compare",
     "datasets": "data",
@@ -61,6 +66,8 @@ _HOMES = {
     "metrics": "evaluate",
     "open_frames": "io.frames",
     "paper": "",
+    "read_control": "input.targets",
+    "read_targets": "input.targets",
     "refine": "api.refine",
     "register": "api.register",
     "report": "",
@@ -73,6 +80,7 @@ _MODULES = {"baselines", "datasets", "evaluate", "metrics", "paper", "report", "
 __all__ = [
     "Checkpoint",
     "Comparison",
+    "ControlPoint",
     "InputError",
     "Iteration",
     "Mixture",
@@ -82,10 +90,12 @@ __all__ = [
     "PublishedOptions",
     "Registration",
     "Status",
+    "Target",
     "Track",
     "TrackOptions",
     "Trajectory",
     "Verdict",
+    "assess",
     "baselines",
     "compare",
     "datasets",
@@ -97,6 +107,8 @@ __all__ = [
     "metrics",
     "open_frames",
     "paper",
+    "read_control",
+    "read_targets",
     "refine",
     "register",
     "report",

@@ -27,6 +27,7 @@ from coframe.report.run import Run
 from coframe.result.colours import palette
 from coframe.result.folder import KIND
 from coframe.result.merged import COLOURS, GREY
+from coframe.result.quality import Quality, assess
 from coframe.result.registration import UNRELIABLE, Registration
 from coframe.types import Array, Pose
 
@@ -103,11 +104,13 @@ def html(
     result: Registration,
     *,
     run: Run | None = None,
+    quality: Quality | None = None,
     points: int = scene.POINTS,
     rng: np.random.Generator | None = None,
 ) -> str:
     """The report as one page that needs nothing else; see `write`."""
     run = run or Run()
+    quality = assess(result) if quality is None else quality
     colours = _own_colours(result)
     rng = np.random.default_rng(0) if rng is None else rng
     drawn = scene.of(result, start=run.start, colours=colours, rng=rng, points=points)
