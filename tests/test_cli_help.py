@@ -121,7 +121,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     known = [(f"T{i}", position) for i, position in enumerate(where)]
     for table, rows in (("targets.csv", seen), ("control.csv", known)):
-        lines = [",".join([first, *map(str, position.tolist())]) for first, position in rows]
+        lines = [
+            ",".join([first, *map(str, position.tolist()), "0.01"]) for first, position in rows
+        ]
         (folder / table).write_text("\n".join(lines))
     (folder / "rgbd_dataset_freiburg1_desk").mkdir()
     for j, cloud in enumerate(clouds):

@@ -199,7 +199,7 @@ def register(
 
     coframe register scans -o out --exclude scan2 --reference scan1
 
-    coframe register scans -o out --targets targets.csv --target-sd 3mm --control control.csv
+    coframe register scans -o out --targets targets.csv --control control.csv
 
     coframe register scans -o out --memory 2GB
 
