@@ -2,6 +2,7 @@
 """`register`: clouds in, poses out. Its body is the algorithm, a stage a call."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ from coframe.input.options import (
 )
 from coframe.input.prior import PosePrior
 from coframe.input.targets import ControlPoint, Target, as_survey
+from coframe.io import crs as reference_systems
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.start import search
-from coframe.start.search import GIVEN
+from coframe.start.search import GIVEN, IDENTITY
 from coframe.threads import quiet_blas
 from coframe.types import Array, Poses
 
@@ -47,6 +49,7 @@ def register(
     priors: Sequence[PosePrior] = (),
     targets: Sequence[Target] | str | PathLike[str] = (),
     control: Sequence[ControlPoint] | str | PathLike[str] = (),
+    crs: str = "",
     names: Sequence[str] | None = None,
     on_file: Callable[[str], object] = lambda name: None,
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
@@ -85,6 +88,10 @@ def register(
     control : sequence of ControlPoint, or path
         Known positions of targets, whose frame becomes the common frame, and check points, which
         are held out; a path names a table, see `read_control`. `result.targets` has the residuals.
+    crs : str
+        The coordinate reference system of the common frame, such as "EPSG:25832"; it is kept and
+        written to files, nothing is computed with it. Default: that of the files, where all name
+        the same one and the clouds start in it.
     names : sequence of str, optional
         Names of the clouds in messages and results: text on one line, no two alike.
     on_file : callable
@@ -124,6 +131,7 @@ def register(
     >>> result.poses, result.verdicts, result.groups
     """
     check_options(options)
+    crs = reference_systems.check(crs) if crs else ""
     check_kind("recipe", recipe, AlignRecipe, "an")
     check_callables(on_iteration=on_iteration, on_pair=on_pair, on_progress=on_progress)
     if checkpoint is not None:
@@ -183,4 +191,7 @@ def register(
             adjusted(survey, given.names, s.group, s.fit, s.frames, s.origin, s.constraints, recipe)
             for s in (each.solution for each in candidates)
         ]
-        return problem.annotate(result, start, candidates).with_targets(joined(found))
+        if not crs and not survey.points and start.source in (GIVEN, IDENTITY):
+            crs = reference_systems.common(given.files) if given.files else ""
+        result = problem.annotate(result, start, candidates)
+        return replace(result.with_targets(joined(found)), crs=crs)

@@ -152,6 +152,13 @@ def register(
             help="Say which share of the distances between scans is within this, such as 6mm.",
         ),
     ] = None,
+    crs: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Coordinate reference system of the result, such as EPSG:25832; kept in files.",
+        ),
+    ] = "",
     unit: Annotated[
         str,
         typer.Option(metavar="m|cm|mm|km|in|ft", help="The unit of the clouds' coordinates."),
@@ -275,6 +282,7 @@ def register(
                 priors=priors,
                 targets=seen,
                 control=positions,
+                crs=crs,
                 checkpoint=checkpoint,
                 memory=memory,
                 cluster=cluster,
@@ -297,6 +305,7 @@ def register(
             control=control and str(control),
             check=check,
             tolerance=tolerance,
+            crs=crs,
             unit=unit if tolerance or target_sd else None,
         )
         quality = coframe.assess(result, within)

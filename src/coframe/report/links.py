@@ -110,7 +110,7 @@ def _centres(result: Registration) -> Float[Array, "M 2"]:
 
 
 def _table(names: Sequence[str], quality: Quality) -> str:
-    numbers = {each: j for j, each in enumerate(names)}
+    numbers, shorts = {each: j for j, each in enumerate(names)}, short_names(names)
     rank = sorted(quality.links, key=lambda x: (not x.bridge, not x.weak, max(x.overlap)))
     distances = lengths([np.nan if link.rms is None else link.rms for link in rank])
     share = quality.tolerance is not None
@@ -123,8 +123,9 @@ def _table(names: Sequence[str], quality: Quality) -> str:
         marks += '<span class="badge weak">little overlap</span>' * link.weak
         within = "–" if link.within is None else f"{link.within:.0%}"
         rows += (
-            f'<tr><th scope="row"><button type="button" class="link" data-pair="{a} {b}">'
-            f"{name(link.clouds[0])} – {name(link.clouds[1])}</button></th>"
+            '<tr><th scope="row"><button type="button" class="link" data-pair='
+            f'"{a} {b}" title="{text(" – ".join(link.clouds))}">'
+            f"{name(shorts[a])} – {name(shorts[b])}</button></th>"
             f"<td>{marks}</td><td>{max(link.overlap):.0%}</td>"
             f"<td>{'–' if link.rms is None else distance}</td>"
             + (f"<td>{within}</td>" if share else "")
