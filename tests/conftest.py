@@ -33,7 +33,12 @@ assert not any(name.startswith("coframe.") for name in sys.modules), (
 _package = importlib.util.find_spec("coframe")
 assert _package is not None, "coframe is not installed: pip install -e '.[dev]'"
 _root = Path(_package.submodule_search_locations[0])
-_compiled = {"em/kernels.py", "em/joint_kernels.py", "em/joint_sparse_kernels.py"}
+_compiled = {
+    "em/kernels.py",
+    "em/joint_kernels.py",
+    "em/joint_sparse_kernels.py",
+    "start/clique_kernels.py",
+}
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
 _modules = {
     name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
