@@ -491,7 +491,7 @@ def test_without_webgl_or_scripts_the_figures_remain(
         page = browser.new_context(**options).new_page()
         page.goto(path.as_uri())
         assert page.is_visible("#no-webgl") == (not options)
-        assert page.locator(".clouds tbody tr").count() == 4
+        assert page.locator("#poses .clouds tbody tr").count() == 4
         assert page.is_visible(".clouds")
         assert page.locator("#convergence polyline").first.is_visible()
     browser.close()

@@ -514,7 +514,7 @@
   // A link or a cell of a matrix shows its two clouds; once more, all of them.
   const pairs = [...document.querySelectorAll("[data-pair]")];
   const showPair = (pair) => {
-    const same = pairs.find((each) => each.classList.contains("chosen"))?.dataset.pair === pair;
+    const same = pairs.some((each) => each.classList.contains("chosen") && each.dataset.pair === pair);
     const wanted = same ? [] : pair.split(" ").map(Number);
     const alike = wanted.length ? [pair, `${wanted[1]} ${wanted[0]}`] : [];
     for (const each of pairs) each.classList.toggle("chosen", alike.includes(each.dataset.pair));
