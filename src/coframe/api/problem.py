@@ -27,11 +27,12 @@ from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.options import Options
 from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
+from coframe.input.targets import NO_SURVEY, Survey
 from coframe.result.assemble import Solution
 from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.doubt import Doubt
-from coframe.start.search import GIVEN, IDENTITY, Start
+from coframe.start.search import GIVEN, IDENTITY, TARGETS, UNMATCHED, Start
 from coframe.types import Array, Poses
 
 AMBIGUOUS = (
@@ -69,6 +70,7 @@ class Problem:
     priors: Sequence[PosePrior]
     recipe: AlignRecipe
     reports: Reports
+    survey: Survey = NO_SURVEY
 
     def __post_init__(self) -> None:
         """Refuse wrong priors before any work."""
@@ -85,7 +87,9 @@ class Problem:
             known += [np.asarray(each) for each in (prior.pose, prior.covariance, *about)]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
         recipe = np.array(repr(self.recipe))
-        rest = digest(start, np.array(self.fixed), np.array(weights), recipe, *known)
+        rest = digest(
+            start, np.array(self.fixed), np.array(weights), recipe, *known, *self.survey.arrays()
+        )
         return self.options.record(), clouds, rest
 
     @property
@@ -102,6 +106,10 @@ class Problem:
         everything = (tuple(range(M)),)
         if poses is not None:
             return Start((as_poses(poses, M, D),), everything, GIVEN, 0)
+        if self.survey.points and not self.bound and self.options.start == "auto":
+            known = self.survey.start(M, D, self.options.motion)
+            if known is not None:
+                return Start((known,), everything, TARGETS, 0)
         identity = Start((geometry.identity(M, D),), everything, IDENTITY, 0)
         if self.options.start == "identity":
             return identity
@@ -114,6 +122,24 @@ class Problem:
             return identity
         refuse_other_units(self.given.summaries, self.given.names)
         return self._match(try_identity=self.options.start == "auto")
+
+    def reference(self, start: Start) -> Start:
+        """The start in the frame of the control points; groups that are in it become one.
+
+        Poses beside fixed clouds and priors are in it already.
+        """
+        motion = self.options.motion
+        known = [group for group in start.groups if self.survey.settles(group, motion)]
+        if self.fixed or self.priors or not known:
+            return start
+        poses = list(start.poses)
+        for group in known:
+            poses = [self.survey.georeferenced(each, group, motion) for each in poses]
+        whole = tuple(sorted(j for group in known for j in group))
+        rest = [group for group in start.groups if group not in known]
+        doubts = [d for d in start.doubts if d.reason != UNMATCHED or d.cloud not in whole]
+        groups = (whole, *sorted(rest, key=len, reverse=True))
+        return replace(start, poses=tuple(poses), groups=groups, doubts=tuple(doubts))
 
     def match_beside(self, start: Start, part: "Part", found: Trials) -> tuple[Start, list[Poses]]:
         """Other candidates, from matching, where given poses leave doubt: of all clouds, and of
@@ -291,6 +317,8 @@ class Part:
         given = problem.given
         whole = len(self.group) == len(given.names)
         priors = as_priors(problem.priors, self.frames, self.origin)
+        targets = problem.survey.internal(self.frames, self.origin, self.group, options.motion)
+        tied = tuple(target for target in targets if target is not None)
 
         def in_user_units(step: Iteration) -> bool | None:
             return problem.reports.on_iteration(self.frames.leave_iteration(step, self.origin))
@@ -305,7 +333,7 @@ class Part:
             ),
             np.random.default_rng([options.seed, attempt] if attempt else options.seed),
             threads=options.threads,
-            constraints=Constraints(problem.fixed, options.motion, priors),
+            constraints=Constraints(problem.fixed, options.motion, priors, tied),
             on_iteration=loop.carry_on if silent else in_user_units,
             on_progress=self.on_progress,
             checkpoint=problem.reports.checkpoint,

@@ -2,20 +2,24 @@
 """Results in files against true poses in files: the arithmetic of `coframe evaluate`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coframe import geometry
 from coframe.errors import InputError
 from coframe.evaluate import metrics, trajectory_errors
 from coframe.io import poses as pose_files
 from coframe.io import trajectory
 from coframe.io.files import read_small
-from coframe.types import Array
+from coframe.types import Array, Points, Pose, Poses
 
 
-def evaluate_poses(file: Path, truth: Path) -> dict[str, Any]:
+def evaluate_poses(
+    file: Path, truth: Path, clouds: Sequence[Points] | None = None
+) -> dict[str, Any]:
     """Errors of poses, each cloud relative to the first of its group.
 
     Parameters
@@ -24,12 +28,15 @@ def evaluate_poses(file: Path, truth: Path) -> dict[str, Any]:
         Poses in any format that is read, such as poses.json.
     truth
         True poses in any format, matched by name.
+    clouds
+        Points of each cloud in its own frame, if they are known.
 
     Returns
     -------
     dict
         "clouds": one record for each, with "name" and, where there is something to compare with,
-        "rotation_deg", "translation" and "relative_to"; "rotation_deg" and "translation": "mean",
+        "rotation_deg", "translation", "relative_to" and, where points are known, "at_points": the
+        root mean square error of its points; "rotation_deg", "translation" and "at_points": "mean",
         "median" and "largest" over these clouds.
 
     Raises
@@ -51,19 +58,24 @@ def evaluate_poses(file: Path, truth: Path) -> dict[str, Any]:
         shifts = metrics.translation_errors(found[group], true[group]).tolist()
         for j, angle, shift in list(zip(group, angles, shifts, strict=True))[1:]:
             rows[j] |= {"rotation_deg": angle, "translation": shift, "relative_to": names[group[0]]}
+            if clouds is not None:
+                rows[j]["at_points"] = metrics.error_at_points(
+                    _relative(found, group[0], j), _relative(true, group[0], j), clouds[j]
+                )
     compared = [row for row in rows if "rotation_deg" in row]
     if not compared:
         raise InputError(
             f"{file}: expected two clouds or more in one group, found none; there is nothing to"
             " compare"
         )
-    over_all = {
+    over_all: dict[str, Any] = {
         key: {
             "mean": float(np.mean([row[key] for row in compared])),
             "median": float(np.median([row[key] for row in compared])),
             "largest": float(max(row[key] for row in compared)),
         }
-        for key in ("rotation_deg", "translation")
+        for key in ("rotation_deg", "translation", "at_points")
+        if key in compared[0]
     }
     return {"clouds": rows, **over_all}
 
@@ -82,6 +94,10 @@ def holds_trajectory(path: Path) -> bool:
         return bool(rows) and len(rows[0].replace(",", " ").split()) in (8, 12) and not named
     except (OSError, ValueError, KeyError, TypeError, RecursionError, InputError):
         return False
+
+
+def _relative(poses: Poses, first: int, cloud: int) -> Pose:
+    return geometry.inverse(poses[first]) @ poses[cloud]
 
 
 def evaluate_trajectory(file: Path, truth: Path) -> dict[str, Any]:

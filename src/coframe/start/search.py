@@ -33,6 +33,7 @@ GRID = 2.0**-10
 IDENTITY = "identity"
 MATCHED = "matched"
 GIVEN = "given"
+TARGETS = "targets"
 # Why clouds are in doubt.
 UNMATCHED = (
     "no other cloud could be matched with it, so its pose is the one it came with; give start"
@@ -103,7 +104,7 @@ class Start:
     poses: tuple[Poses, ...]
     # Connected clouds; poses of different groups have nothing in common.
     groups: Groups
-    # IDENTITY, MATCHED or GIVEN.
+    # IDENTITY, MATCHED, GIVEN or TARGETS.
     source: str
     # Pairs that were matched.
     pairs: int
