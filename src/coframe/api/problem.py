@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
+from coframe.align import schedule
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.verdict import downgrade
@@ -142,6 +143,17 @@ class Problem:
             on_pair=self.reports.on_pair,
             checkpoint=self.reports.checkpoint,
         )
+
+    def choose(self, start: Start) -> Start:
+        """Of a start and its rivals, the one from which a coarse fit explains the clouds best.
+
+        A rival must be clearly better.
+        """
+        every = [start, *start.rivals]
+        parts = [self.hypotheses(each, each.groups[0])[0] for each in every]
+        scores = np.array([schedule.validate(part.run(), part.start) for part in parts])
+        scores[1:] -= self.recipe.min_lead
+        return every[int(np.argmax(scores))]
 
     def hypotheses(self, start: Start, group: Sequence[int]) -> "list[Part]":
         """The problem of a group of clouds, once for each hypothesis about its start poses."""

@@ -134,6 +134,8 @@ def register(
         if checkpoint is not None:
             checkpoint.begin(*problem.fingerprint(poses))
         start = problem.start(poses)
+        if start.rivals:
+            start = problem.choose(start)
         candidates: list[Candidate] = []
         for group in start.groups:
             if len(group) == 1:

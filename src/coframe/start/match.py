@@ -125,8 +125,7 @@ def _match_pair(
     """The edge of two scans, and the motions that were found or known."""
     if motions is None:
         motions = np.array(find(a, b, recipe)).reshape(-1, 4, 4)
-    tried = [*([] if guess is None else [guess]), *motions]
-    return edge_between(a, b, pair, tried, recipe), motions
+    return edge_between(a, b, pair, list(motions), recipe, guess=guess), motions
 
 
 def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe) -> list[Array]:
@@ -147,14 +146,26 @@ def edge_at(
     a: ThinScan, b: ThinScan, pair: Pair, guess: Motion, recipe: StartRecipe = START
 ) -> Edge:
     """The edge of two scans at a single motion."""
-    return edge_between(a, b, pair, [guess], recipe)
+    return edge_between(a, b, pair, [], recipe, guess=guess)
 
 
 def edge_between(
-    a: ThinScan, b: ThinScan, pair: Pair, motions: Sequence[Motion], recipe: StartRecipe = START
+    a: ThinScan,
+    b: ThinScan,
+    pair: Pair,
+    motions: Sequence[Motion],
+    recipe: StartRecipe = START,
+    *,
+    guess: Motion | None = None,
 ) -> Edge:
-    """The edge of two scans: motions verified, and where the best can slide, others on the way."""
-    found = _distinct([verify.verify(a, b, motion, recipe) for motion in motions], recipe)
+    """The edge of two scans: motions verified, and where the best can slide, others on the way.
+
+    A `guess` counts as it is, too: on surfaces that leave a direction free, ICP may only move it.
+    """
+    known = [] if guess is None else [guess]
+    found = [verify.verify(a, b, motion, recipe) for motion in (*known, *motions)]
+    found += [verify.evidence_for(a, b, motion, recipe) for motion in known]
+    found = _distinct(found, recipe)
     if found and found[0].weight > 0 and found[0].stiffness < recipe.soft_stiffness:
         slides = verify.verify_slides(a, b, found[0].motion, recipe)
         found = _distinct([*found, *slides], recipe)
