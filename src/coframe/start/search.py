@@ -227,16 +227,21 @@ class _Search:
     def _check_identity(self, pairs: list[Pair]) -> _InPlace | None:
         """What the pairs say at the identity, if it fits all clouds."""
         found = _Matches(self.thin, self._verify(self.thin.scans, pairs), 0)
-        graphs, certain = graph.solve_graph(found.edges, len(self.thin), self.recipe)
+        graphs, _ = graph.solve_graph(found.edges, len(self.thin), self.recipe)
         if len(graphs[0].groups) > 1:
             # Ambiguous edges will do: no motion is sought.
             found = self._connect_groups(
                 found, graphs[0].groups, self._verify, partial(graph.supported, recipe=self.recipe)
             )
-            graphs, certain = graph.solve_graph(found.edges, len(self.thin), self.recipe)
-        if len(graphs[0].groups) > 1 or not self._in_place(graphs[0]):
+            graphs, _ = graph.solve_graph(found.edges, len(self.thin), self.recipe)
+        best = graphs[0]
+        if len(best.groups) > 1 or not self._in_place(best):
             return None
-        return _InPlace(found.thin, graphs[0], certain)
+        # That the clouds came like this speaks for it: other poses must only be worse than chance
+        # makes them.
+        decided = [e for e in best.edges if e.margin >= graph.needed_evidence(e, self.recipe)]
+        certain = graph.best_graph(decided, len(self.thin), recipe=self.recipe).groups
+        return _InPlace(found.thin, best, certain)
 
     def _verify(self, scans: PerCloud[ThinScan], pairs: list[Pair]) -> list[Edge]:
         columns = pairs, self._motions(pairs), [self.recipe] * len(pairs)
