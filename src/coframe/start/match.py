@@ -25,6 +25,7 @@ MATCHER = "cliques/1"
 WORDS = 200
 
 Motions = Float[Array, "H 4 4"]
+Similar = Callable[[ThinScan, ThinScan, StartRecipe], float]
 FindMotions = Callable[[ThinScan, ThinScan, StartRecipe], list[Motion]]
 
 
@@ -185,19 +186,31 @@ def _distinct(found: list[Evidence], recipe: StartRecipe) -> list[Evidence]:
 
 
 def candidate_pairs(
-    scans: PerCloud[ThinScan], rng: np.random.Generator, recipe: StartRecipe = START
+    scans: PerCloud[ThinScan],
+    rng: np.random.Generator,
+    recipe: StartRecipe = START,
+    similar: Similar | None = None,
 ) -> list[Pair]:
-    """The pairs worth matching: all, or above `max_pairs` those that are similar or in sequence."""
+    """The pairs worth matching: all, or above `max_pairs` those that are similar or in sequence.
+
+    `similar`: how similar two scans are; without it, their descriptors say so.
+    """
     M = len(scans)
     pairs = [(a, b) for a in range(M) for b in range(a + 1, M)]
     if len(pairs) <= recipe.max_pairs:
         return pairs
-    similarity = compare_scans(scans, rng)
+    if similar is None:
+        similarity = compare_scans(scans, rng)
+    else:
+        similarity = np.full((M, M), -np.inf)
+        rows, columns = np.array(pairs).T
+        found = scans.map_pairs(similar, pairs, [recipe] * len(pairs))
+        similarity[rows, columns] = similarity[columns, rows] = found
     following = recipe.partners // 4
     chosen = {(a, b) for a in range(M) for b in range(a + 1, min(M, a + 1 + following))}
     for a in range(M):
-        similar = np.argsort(-similarity[a], kind="stable")[: recipe.partners - following]
-        chosen |= {(min(a, int(b)), max(a, int(b))) for b in similar if b != a}
+        nearest = np.argsort(-similarity[a], kind="stable")[: recipe.partners - following]
+        chosen |= {(min(a, int(b)), max(a, int(b))) for b in nearest if b != a}
     return sorted(chosen)
 
 

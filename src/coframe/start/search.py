@@ -185,7 +185,8 @@ class _Search:
 
     def run(self) -> Start:
         """Check the identity, match pairs, connect groups, decide."""
-        pairs = match.candidate_pairs(self.thin.scans, self.rng, self.recipe)
+        similar = planar.similarity if self.thin.dimension == 2 else None
+        pairs = match.candidate_pairs(self.thin.scans, self.rng, self.recipe, similar)
         in_place = self._check_identity(pairs) if self.try_identity else None
         if in_place is None:
             return self._find_matched(pairs, self._motions(pairs) if self.try_identity else None)
