@@ -39,6 +39,7 @@ _compiled = {
     "em/joint_sparse_kernels.py",
     "start/clique_kernels.py",
     "particles/density_kernels.py",
+    "start/planar_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
 _modules = {

@@ -19,7 +19,7 @@ from coframe.evaluate import metrics
 from coframe.input.alike import unit_doubt
 from coframe.input.normalise import Summary
 from coframe.input.source import InMemory, Source
-from coframe.start import clique_kernels, features, graph, match, search, verify
+from coframe.start import clique_kernels, features, graph, match, planar, search, verify
 from coframe.start.features import ThinScan
 from coframe.start.match import Edge
 from coframe.start.recipe import START, StartRecipe
@@ -395,8 +395,49 @@ def test_clouds_that_lie_in_place_are_left_there() -> None:
         simulated_scans(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds
     )
     assert start.source == "identity"
-    assert start.pairs == 0
+    assert 2 <= start.pairs <= 4  # Each cloud with one other, which finds nothing better.
     np.testing.assert_array_equal(start.poses[0], geometry.identity(4, 3))
+
+
+def ground(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Hills and hollows without an inside."""
+    rng = np.random.default_rng(7)
+    place, width = rng.uniform([-20, -20], [320, 100], (150, 2)), rng.uniform(5, 12, 150)
+    square = (x[:, None] - place[:, 0]) ** 2 + (y[:, None] - place[:, 1]) ** 2
+    return np.c_[x, y, np.exp(-square / (2 * width**2)) @ rng.uniform(-6, 6, 150)]
+
+
+def strips(count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Windows along x that overlap by half and lie in place."""
+    low = 50.0 * np.arange(count)
+    return [ground(rng.uniform(x, x + 100, 6000), rng.uniform(0, 80, 6000)) for x in low]
+
+
+def test_strips_in_place_stay_whichever_way_their_normals_point() -> None:
+    """Ground has no outside: the signs of its normals are a guess for each strip."""
+    clouds = strips(4, np.random.default_rng(0))
+    scans = search.ThinScans.of(*here(clouds), 2000).scans.items
+    assert len({float(np.sign(scan.normals[:, 2].sum())) for scan in scans}) == 2
+    with unchecked():
+        start = find(clouds)
+    assert start.source == "identity"
+    assert len(start.groups) == 1
+    assert start.doubts == ()
+
+
+def test_clouds_beside_their_place_have_both_starts() -> None:
+    """Strips that are some cells off: where they are is one start, where they belong another."""
+    clouds = strips(2, np.random.default_rng(1))
+    clouds[1] = clouds[1] + [4.0, 3.0, 0.0]
+    with unchecked():
+        start = find(clouds)
+    every = [start, *start.rivals]
+    origins = np.array([[0.0, 0.0, 0.0, 1.0], [4.0, 3.0, 0.0, 1.0]])
+    assert [each.source for each in every] == ["identity", "matched"]
+    ends = [np.einsum("jab,jb->ja", each.poses[0], origins) for each in every]
+    gaps = [np.linalg.norm(end[0] - end[1]) for end in ends]
+    assert gaps[0] == 5
+    assert gaps[1] < 1
 
 
 def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
@@ -410,6 +451,36 @@ def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
     assert (
         metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
     )
+
+
+def test_a_corridor_in_the_plane_has_several_motions_of_one_angle() -> None:
+    """Doors are equal and their distances differ: shifts by a door have many votes, too."""
+    x = np.arange(0, 40, 0.5)
+    doors = [np.c_[np.full(6, at), np.linspace(0.5, 3, 6)] for at in (5.0, 14.0, 26.0, 31.0)]
+    plan = np.concatenate([np.c_[x, 0 * x], np.c_[x, 0 * x + 8], *doors])
+    a, b = plan[plan[:, 0] < 28], plan[plan[:, 0] > 10]
+    turn = geometry.rotation(geometry.exp(np.array([0.7, 0.0, 0.0])))
+    one, other = (planar.planar_scan(each, START) for each in (a, b @ turn.T))
+    true = np.eye(4)
+    true[:2, :2] = turn
+    found = planar.find_motions(one, other, START)
+    assert min(verify.motion_distance(motion, true) for motion in found) < START.first_gate
+    angles = [np.arctan2(motion[1, 0], motion[0, 0]) for motion in found]
+    assert sum(abs(angle - 0.7) < 0.1 for angle in angles) > 1
+
+
+def test_of_many_clouds_in_the_plane_those_are_tried_that_look_alike() -> None:
+    rng = np.random.default_rng(0)
+    plans = [np.cumsum(rng.normal(size=(60, 2)), 0) for _ in range(4)]
+    scans = [planar.planar_scan(plan, START) for plan in plans]
+    turn = geometry.rotation(geometry.exp(np.array([2.0, 0.0, 0.0])))
+    again = planar.planar_scan(plans[2] @ turn.T + 5.0, START)
+    assert np.argmax([planar.similarity(scan, again, START) for scan in scans]) == 2
+    few = replace(START, partners=4)
+    many = [planar.planar_scan(plans[k % 4] @ turn.T, START) for k in range(12)]
+    pairs = match.candidate_pairs(Local(many), rng, few, planar.similarity)
+    assert len(pairs) < 12 * 11 / 2
+    assert {(a, b) for a, b in itertools.combinations(range(12), 2) if a % 4 == b % 4} <= set(pairs)
 
 
 def test_clouds_in_the_plane() -> None:

@@ -184,6 +184,19 @@ def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> flo
     return _lead([a.blocks[j] for j in chosen], [b.blocks[j] for j in chosen])
 
 
+def better(
+    a: Sequence[Int[Array, "_ 2"]],
+    b: Sequence[Int[Array, "_ 2"]],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> bool:
+    """Whether blocks of some clouds contradict others clearly less than under other poses.
+
+    Poses under which clouds share territory are better than those under which they do not.
+    """
+    enough = [np.median([each[:, 0].sum() for each in blocks]) >= BLOCK for blocks in (a, b)]
+    return enough[0] and (not enough[1] or _lead(a, b) > recipe.clear)
+
+
 def _lead(a: Sequence[Int[Array, "_ 2"]], b: Sequence[Int[Array, "_ 2"]]) -> float:
     one, other = _share(a), _share(b)
     variance = one[1] + other[1]

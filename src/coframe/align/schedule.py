@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from jaxtyping import Int
 
 from coframe import geometry
 from coframe.align import planes
@@ -27,7 +28,7 @@ from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud
 from coframe.em.loop import Fit, Iteration, Status
 from coframe.input.normalise import RADIUS
-from coframe.types import Poses
+from coframe.types import Array, Poses
 
 # [guard] Share of the radius: poses that differ by less are the same, however certain they are.
 ROUNDING = 1e-12
@@ -87,6 +88,13 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
         poses, histories = [fit.poses for fit in fits], [fit.history for fit in fits]
         fits = run.map(_refinements(run, drawn, poses, level, histories))
     return _ranked(run, drawn, surfaces, fits, starts[0])
+
+
+def check_start(run: Run, poses: Poses) -> tuple[Int[Array, "_ 2"], ...]:
+    """Per cloud and block of its patches: territory and contradictions near start poses."""
+    surfaces = run.surfaces()
+    near = planes.settle(surfaces, poses, run.recipe.gates[0], run.constraints)
+    return agreement(surfaces, near, run.recipe.evidence).blocks
 
 
 def _attractions(run: Run, drawn: PerCloud[Cloud], start: Poses) -> list[Callable[[Run], Fit]]:

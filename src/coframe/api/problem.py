@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.align.evidence import aligned_frame
+from coframe.align import schedule
+from coframe.align.evidence import aligned_frame, better
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.schedule import Trials
@@ -186,6 +187,25 @@ class Problem:
             on_pair=self.reports.on_pair,
             checkpoint=self.reports.checkpoint,
         )
+
+    def choose(self, start: Start) -> Start:
+        """Of a start and its rivals, the one whose clouds contradict each other least.
+
+        A rival must be clearly better.
+        """
+        every = [start, *start.rivals]
+        parts = [self.part(each, each.groups[0]) for each in every]
+        found = [
+            dict(zip(part.group, schedule.check_start(part.run(), part.starts[0]), strict=True))
+            for part in parts
+        ]
+        best = 0
+        for k in range(1, len(every)):
+            common = sorted(found[best].keys() & found[k].keys())
+            one, other = ([each[j] for j in common] for each in (found[k], found[best]))
+            if common and better(one, other, self.recipe.evidence):
+                best = k
+        return every[best]
 
     def part(self, start: Start, group: Sequence[int]) -> "Part":
         """The problem of a group of clouds."""

@@ -152,7 +152,10 @@ def register(
         problem = Problem(given, options, *known, recipe, reports, survey)
         if checkpoint is not None:
             checkpoint.begin(*problem.fingerprint(poses))
-        start = problem.reference(problem.start(poses))
+        start = problem.start(poses)
+        if start.rivals:
+            start = problem.choose(start)
+        start = problem.reference(start)
         candidates: list[Candidate] = []
         for group in start.groups:
             if len(group) == 1:

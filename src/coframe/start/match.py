@@ -25,6 +25,7 @@ MATCHER = "cliques/1"
 WORDS = 200
 
 Motions = Float[Array, "H 4 4"]
+Similar = Callable[[ThinScan, ThinScan, StartRecipe], float]
 FindMotions = Callable[[ThinScan, ThinScan, StartRecipe], list[Motion]]
 
 
@@ -125,8 +126,7 @@ def _match_pair(
     """The edge of two scans, and the motions that were found or known."""
     if motions is None:
         motions = np.array(find(a, b, recipe)).reshape(-1, 4, 4)
-    tried = [*([] if guess is None else [guess]), *motions]
-    return edge_between(a, b, pair, tried, recipe), motions
+    return edge_between(a, b, pair, list(motions), recipe, guess=guess), motions
 
 
 def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe) -> list[Array]:
@@ -147,14 +147,26 @@ def edge_at(
     a: ThinScan, b: ThinScan, pair: Pair, guess: Motion, recipe: StartRecipe = START
 ) -> Edge:
     """The edge of two scans at a single motion."""
-    return edge_between(a, b, pair, [guess], recipe)
+    return edge_between(a, b, pair, [], recipe, guess=guess)
 
 
 def edge_between(
-    a: ThinScan, b: ThinScan, pair: Pair, motions: Sequence[Motion], recipe: StartRecipe = START
+    a: ThinScan,
+    b: ThinScan,
+    pair: Pair,
+    motions: Sequence[Motion],
+    recipe: StartRecipe = START,
+    *,
+    guess: Motion | None = None,
 ) -> Edge:
-    """The edge of two scans: motions verified, and where the best can slide, others on the way."""
-    found = _distinct([verify.verify(a, b, motion, recipe) for motion in motions], recipe)
+    """The edge of two scans: motions verified, and where the best can slide, others on the way.
+
+    A `guess` counts as it is, too: on surfaces that leave a direction free, ICP may only move it.
+    """
+    known = [] if guess is None else [guess]
+    found = [verify.verify(a, b, motion, recipe) for motion in (*known, *motions)]
+    found += [verify.evidence_for(a, b, motion, recipe) for motion in known]
+    found = _distinct(found, recipe)
     if found and found[0].weight > 0 and found[0].stiffness < recipe.soft_stiffness:
         slides = verify.verify_slides(a, b, found[0].motion, recipe)
         found = _distinct([*found, *slides], recipe)
@@ -174,19 +186,31 @@ def _distinct(found: list[Evidence], recipe: StartRecipe) -> list[Evidence]:
 
 
 def candidate_pairs(
-    scans: PerCloud[ThinScan], rng: np.random.Generator, recipe: StartRecipe = START
+    scans: PerCloud[ThinScan],
+    rng: np.random.Generator,
+    recipe: StartRecipe = START,
+    similar: Similar | None = None,
 ) -> list[Pair]:
-    """The pairs worth matching: all, or above `max_pairs` those that are similar or in sequence."""
+    """The pairs worth matching: all, or above `max_pairs` those that are similar or in sequence.
+
+    `similar`: how similar two scans are; without it, their descriptors say so.
+    """
     M = len(scans)
     pairs = [(a, b) for a in range(M) for b in range(a + 1, M)]
     if len(pairs) <= recipe.max_pairs:
         return pairs
-    similarity = compare_scans(scans, rng)
+    if similar is None:
+        similarity = compare_scans(scans, rng)
+    else:
+        similarity = np.full((M, M), -np.inf)
+        rows, columns = np.array(pairs).T
+        found = scans.map_pairs(similar, pairs, [recipe] * len(pairs))
+        similarity[rows, columns] = similarity[columns, rows] = found
     following = recipe.partners // 4
     chosen = {(a, b) for a in range(M) for b in range(a + 1, min(M, a + 1 + following))}
     for a in range(M):
-        similar = np.argsort(-similarity[a], kind="stable")[: recipe.partners - following]
-        chosen |= {(min(a, int(b)), max(a, int(b))) for b in similar if b != a}
+        nearest = np.argsort(-similarity[a], kind="stable")[: recipe.partners - following]
+        chosen |= {(min(a, int(b)), max(a, int(b))) for b in nearest if b != a}
     return sorted(chosen)
 
 

@@ -119,7 +119,7 @@ class StartRecipe:
     # [count] Motions that are verified.
     # [0.1, checked on: views in the plane; 4 leaves three of five in doubt, 9 changes none]
     planar_motions: int = 6
-    # [share] Brightness of the pixels around a point's own.
+    # [share] What a vote for a shift counts in the cells around its own.
     # [0.1, checked on: views in the plane; 0 leaves three of five in doubt, 0.33 none]
     halo: float = 0.5
 
