@@ -518,6 +518,41 @@ def test_an_empty_file_is_what_a_run_killed_at_once_leaves(tmp_path: Path) -> No
             checkpoint.begin({}, [], "")
 
 
+@pytest.fixture
+def cut_off(tmp_path: Path) -> Path:
+    """A database whose process was killed when the first page of a commit was written."""
+    path = tmp_path / "run.db"
+    journal = path.with_name("run.db-journal")
+    with closing(database.connect(path)) as file:
+        file.execute("INSERT INTO record VALUES ('old', x'01')")
+        file.commit()
+        old = path.read_bytes()
+        file.execute("PRAGMA journal_mode = PERSIST")
+        file.execute("INSERT INTO record VALUES ('new', zeroblob(100000))")
+        head = journal.read_bytes()[:28]
+        file.commit()
+    page = int.from_bytes(old[16:18], "big")
+    path.write_bytes(path.read_bytes()[:page] + old[page:])
+    # All records of the journal count: as many as there are, which SQLite writes as -1.
+    journal.write_bytes(database.JOURNAL + b"\xff" * 4 + head[12:] + journal.read_bytes()[28:])
+    return path
+
+
+def test_a_commit_that_was_cut_off_is_undone(cut_off: Path) -> None:
+    before = cut_off.read_bytes()
+    database.check_ours(cut_off)
+    assert cut_off.read_bytes() == before
+    with closing(database.connect(cut_off)) as file:
+        assert file.execute("SELECT key FROM record").fetchall() == [("old",)]
+
+
+def test_a_damaged_database_is_refused_beside_a_journal_too(cut_off: Path) -> None:
+    journal = cut_off.with_name("run.db-journal")
+    journal.write_bytes(journal.read_bytes()[:28])  # nothing that could be undone
+    with pytest.raises(coframe.InputError, match=r"run\.db: expected a checkpoint of coframe"):
+        database.check_ours(cut_off)
+
+
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_foreign_journal_is_refused_and_kept(tmp_path: Path, resume: bool) -> None:
     journal = tmp_path / "run.db-journal"

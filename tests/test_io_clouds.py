@@ -20,7 +20,8 @@ KEPT = {
     ".csv": "pcnix",
     ".las": "pcnix",
     ".laz": "pcnix",
-    ".e57": "pciT",
+    ".e57": "pcniT",
+    ".ptx": "pciT",
     ".npy": "p",
 }
 

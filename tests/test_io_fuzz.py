@@ -31,6 +31,8 @@ SUFFIXES = [
     ".las",
     ".laz",
     ".e57",
+    ".ptx",
+    ".vtk",
     ".xyz",
     ".csv",
     ".pts",
@@ -58,6 +60,9 @@ def whole(suffix: str) -> bytes:
             ).encode()
         case ".off":
             return f"OFF\n5 1 0\n{text}3 0 1 2\n".encode()
+        case ".vtk":
+            head = "# vtk DataFile Version 3.0\na\nASCII\nDATASET POLYDATA\nPOINTS 5 double\n"
+            return f"{head}{text}".encode()
         case ".stl":
             facet = (
                 "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1"

@@ -29,11 +29,14 @@ def test_what_we_write_we_read(tmp_path: Path, form: str) -> None:
     names = [name.replace(" ", "_") for name in NAMES] if form == "conf" else NAMES
     path = pose_files.export(tmp_path / f"poses{pose_files.FORMATS[form]}", form, names, POSES)
     back = pose_files.read(path)
-    expected = {"kitti": ["0", "1", "2"], "matrix": ["bun000", "bun045", "top _2_ & ü"]}.get(
-        form, names
-    )
+    expected = {
+        "kitti": ["0", "1", "2"],
+        "log": ["0", "1", "2"],
+        "ptx": ["1", "2", "3"],
+        "matrix": ["bun000", "bun045", "top _2_ & ü"],
+    }.get(form, names)
     assert list(back) == expected
-    exact = form in ("json", "matrix", "aln", "mlp", "kitti", "open3d")
+    exact = form in ("json", "matrix", "aln", "mlp", "kitti", "open3d", "log")
     np.testing.assert_allclose(
         np.array(list(back.values())), POSES, rtol=0, atol=0 if exact else 1e-15
     )

@@ -2,6 +2,7 @@
 """What is said of input that cannot be used."""
 
 import re
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -71,3 +72,11 @@ def optional(module: str, extra: str, purpose: str) -> Any:
             f"{purpose}: expected the package {module.partition('.')[0]}, found none ({error});"
             f" pip install 'coframe[{extra}]'"
         ) from None
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The names that are most like one that does not exist, or the first of all, for a message."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names[:10])}"

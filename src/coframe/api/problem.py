@@ -18,7 +18,8 @@ from coframe.em import loop
 from coframe.em.constraints import Constraints
 from coframe.em.loop import Iteration
 from coframe.errors import InputError
-from coframe.input.checks import as_poses, as_priors, check_near, unit_doubt
+from coframe.input.alike import OTHER_SIZE, duplicates, refuse_other_units, unit_doubt
+from coframe.input.checks import as_poses, as_priors, check_near
 from coframe.input.given import Given
 from coframe.input.normalise import Normalisation
 from coframe.input.options import Options
@@ -109,6 +110,7 @@ class Problem:
                     ' found "match"; leave start out, or leave these out'
                 )
             return identity
+        refuse_other_units(self.given.summaries, self.given.names)
         return self._match(try_identity=self.options.start == "auto")
 
     def match_beside(self, start: Start) -> tuple[Start, list[Poses]]:
@@ -187,9 +189,11 @@ class Problem:
             )
         if any(each.ambiguous for each in candidates):
             warnings.append(AMBIGUOUS)
-        if any(verdict.verdict == "failed" for verdict in verdicts):
-            units = unit_doubt([each.extent for each in self.given.summaries], result.names)
-            warnings += [] if units is None else [units]
+        warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
+        unsure = [j for j, verdict in enumerate(verdicts) if verdict.verdict != "aligned"]
+        sizes = [each.extent for each in self.given.summaries]
+        units = unit_doubt(sizes, result.names, least=OTHER_SIZE, suspects=unsure)
+        warnings += [] if units is None else [units]
         return replace(
             result,
             verdicts=downgrade(verdicts, {doubt.cloud: doubt.reason for doubt in doubts}),

@@ -63,6 +63,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit 1 for weak clouds, several groups and warnings, too."),
+]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
 
 

@@ -9,7 +9,7 @@ import typer
 
 from coframe.cli.app import Output, Quiet, Seed, Threads, say, say_table
 from coframe.cli.output import claimed
-from coframe.cli.show import failed, run_so_far
+from coframe.cli.show import run_so_far
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ def demo(
     chosen = Options(seed=seed, threads=threads)
     with claimed(output, report.files()), watching(quiet) as watch:
         result = register(scene.clouds, options=chosen, **watch.callbacks)
+        result = report.complete(result)
         run = run_so_far(started, chosen, geometry.identity(views, 3))
         written = report.write_folder(result, output, run=run)
     if not quiet:
         say_table(_demo_table(result, scene))
         say(f"wrote {', '.join(written)} to {output}/")
-    if failed(result):
+    if any(verdict.verdict == "failed" for verdict in result.verdicts):
         raise typer.Exit(1)
 
 

@@ -9,8 +9,8 @@ import typer
 from coframe.cli.app import AsJson, Quiet, say, say_json
 
 EXPORTS = (
-    "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d. Points: e57, ply, pcd, las, laz, xyz,"
-    " csv, npy, aligned."
+    "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d, log. Points: e57, ptx, ply, pcd, las,"
+    " laz, xyz, csv, npy, aligned."
 )
 
 

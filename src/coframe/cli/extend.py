@@ -11,6 +11,7 @@ from coframe.cli.app import (
     AsJson,
     Quiet,
     Seed,
+    Strict,
     Threads,
     WithReport,
     say,
@@ -18,7 +19,7 @@ from coframe.cli.app import (
     say_table,
 )
 from coframe.cli.output import claimed
-from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
+from coframe.cli.show import as_json_content, fails, run_so_far, verdict_table
 
 
 def extend(
@@ -43,6 +44,7 @@ def extend(
     poses: Annotated[Path | None, typer.Option(help="Start poses, matched by file name.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    strict: Strict = False,
     report: WithReport = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -78,12 +80,15 @@ def extend(
                     " there; rename the file if it is another cloud"
                 )
             result = coframe.extend(result, path, pose, options=options)
+        result = reports.complete(result)
         run = run_so_far(started, options)
         written = reports.write_folder(result, target, run=run, page=report)
     if as_json:
         say_json(as_json_content(target, written, started))
     elif not quiet:
         say_table(verdict_table(result))
+        for warning in result.warnings:
+            say(f"warning: {warning}")
         say(f"added {len(files)} to {before} clouds; wrote {', '.join(written)} to {target}/")
-    if failed(result, before):
+    if fails(result, before, strict=strict):
         raise typer.Exit(1)

@@ -2,11 +2,18 @@
 """The folder that a command writes to."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coframe.cli.app import complain, writable
+
+if TYPE_CHECKING:
+    from coframe.types import Poses
+
+# [format] The value of --poses that stands for the poses inside the scans' own files.
+INSIDE = "inside"
 
 
 @contextmanager
@@ -33,3 +40,74 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
         complain(clouds.left_out_message(folder, names))
 
     return sorted(clouds.expand(arguments, on_left_out=say_left_out), key=clouds.by_name)
+
+
+def known_poses(given: Path | None, paths: Sequence[Path], *, quiet: bool) -> "Poses | None":
+    """Start poses that the user gave, None for none.
+
+    Where poses inside the scans are not used, one line says that they are there.
+    """
+    import numpy as np
+
+    from coframe.errors import InputError
+    from coframe.io import clouds, poses
+
+    if given is None:
+        if not quiet and (count := clouds.count_poses_inside(paths)):
+            complain(
+                f"{count} scan{'s have' if count > 1 else ' has'} a pose inside its file, which is"
+                f" not used; to start from the poses inside the files, add --poses {INSIDE}"
+            )
+        return None
+    names = clouds.names_of(paths)
+    if str(given) != INSIDE:
+        return poses.read_for(given, names)
+    inside = clouds.poses_inside(paths)
+    if not inside:
+        raise InputError(
+            f"poses: expected poses inside the files for --poses {INSIDE}, found none; name a file"
+            " with poses, or leave it out"
+        )
+    return np.array([inside.get(name, np.eye(4)) for name in names])
+
+
+def indices(paths: Sequence[Path], wanted: Sequence[str], option: str) -> list[int]:
+    """The numbers of the clouds that an option names; an unknown name is refused with those near
+    it.
+    """
+    from coframe.io import clouds
+
+    if not wanted:
+        return []
+    return [_index(clouds.names_of(paths), name, option) for name in wanted]
+
+
+def without(paths: Sequence[Path], excluded: Sequence[str]) -> list[Path]:
+    """The files without those of excluded clouds."""
+    from coframe.errors import InputError
+    from coframe.io import clouds
+
+    if not excluded:
+        return list(paths)
+    names, files = clouds.named_files(paths)
+    out = {files[_index(names, name, "exclude")] for name in excluded}
+    for path in out:
+        own = [name for name, file in zip(names, files, strict=True) if file == path]
+        if left := [name for name in own if name not in excluded and path.stem not in excluded]:
+            raise InputError(
+                f"exclude: expected all scans of {path} or none, found {left[0]} left in; save the"
+                " scans to files of their own to choose among them"
+            )
+    return [path for path in paths if path not in out]
+
+
+def _index(names: Sequence[str], name: str, option: str) -> int:
+    from coframe.errors import InputError, nearest
+
+    short = {Path(own).stem: j for j, own in enumerate(names)}
+    found = names.index(name) if name in names else short.get(Path(name).stem)
+    if found is None:
+        raise InputError(
+            f"{option}: expected the name of a cloud, found {name!r}; {nearest(name, names)}"
+        )
+    return found

@@ -18,6 +18,7 @@ from coframe.cli.app import (
     Output,
     Quiet,
     Seed,
+    Strict,
     Threads,
     WithReport,
     say,
@@ -25,8 +26,8 @@ from coframe.cli.app import (
     say_table,
 )
 from coframe.cli.interrupt import interruptible
-from coframe.cli.output import claimed, clouds_of
-from coframe.cli.show import as_json_content, failed, run_so_far, verdict_table
+from coframe.cli.output import claimed, clouds_of, indices, known_poses, without
+from coframe.cli.show import as_json_content, fails, run_so_far, verdict_table
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
@@ -55,7 +56,13 @@ def register(
     output: Output,
     poses: Annotated[
         Path | None,
-        typer.Option(help="Start poses in any format, matched by name. Default: estimated."),
+        typer.Option(
+            metavar="FILE|inside",
+            help=(
+                "Start poses in any format, matched by name; inside: those that the E57, PTX or PCD"
+                " files hold. Default: estimated."
+            ),
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -78,6 +85,32 @@ def register(
             help="Gaussians of the model. Default: 1000; paper: 60 % of a cloud, at most 1000.",
         ),
     ] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A cloud whose pose is known; repeat for more."),
+    ] = None,
+    prior: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Poses with standard deviations: JSON {NAME: {"pose", "turn", "shift"}}.',
+        ),
+    ] = None,
+    motion: Annotated[
+        str,
+        typer.Option(
+            metavar="rigid|yaw|translation",
+            help="How clouds may move; yaw: turns about the z axis only, for a levelled scanner.",
+        ),
+    ] = "rigid",
+    reference: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The cloud whose frame becomes the common frame."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A cloud to leave out; repeat for more."),
+    ] = None,
     seed: Seed = 0,
     threads: Threads = None,
     memory: Annotated[
@@ -98,6 +131,7 @@ def register(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run in the same folder.")
     ] = False,
+    strict: Strict = False,
     report: WithReport = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -114,7 +148,11 @@ def register(
 
     coframe register scans -o out --poses start.json
 
-    coframe register scans -o out --json --no-report
+    coframe register scans -o out --json --no-report --strict
+
+    coframe register scans -o out --fixed scan0 --motion yaw
+
+    coframe register scans -o out --exclude scan2 --reference scan1
 
     coframe register scans -o out --memory 2GB
 
@@ -126,12 +164,12 @@ def register(
     from coframe import report as reports
     from coframe.errors import InputError
     from coframe.geometry import identity
-    from coframe.io import clouds as cloud_files
-    from coframe.io import poses as pose_files
+    from coframe.input.prior import read_priors
+    from coframe.io import clouds
 
     started = time.perf_counter()
     options = coframe.Options(
-        components=components or 1000, start=start, seed=seed, threads=threads
+        components=components or 1000, motion=motion, start=start, seed=seed, threads=threads
     )
     published = method is Method.PAPER
     if published and (resume or memory or scheduler):
@@ -139,8 +177,21 @@ def register(
             "method: expected register beside --resume, --memory and --scheduler, found paper;"
             " leave out --method or the others"
         )
-    paths = clouds_of(files)
-    known = pose_files.read_for(poses, cloud_files.names_of(paths)) if poses else None
+    if published and (fixed or prior or motion != "rigid"):
+        raise InputError(
+            "method: expected register beside --fixed, --prior and --motion, found paper; leave out"
+            " --method or the others"
+        )
+    if reference and (memory or scheduler):
+        raise InputError(
+            "reference: expected clouds in memory, found --memory or --scheduler; leave"
+            " --reference out and use --fixed, or result.relative_to in Python"
+        )
+    paths = without(clouds_of(files), exclude or ())
+    chosen = indices(paths, fixed or (), "fixed")
+    frame = indices(paths, [reference] if reference else (), "reference")
+    priors = read_priors(prior, clouds.names_of(paths)) if prior else []
+    known = known_poses(poses, paths, quiet=quiet or as_json)
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
     with (
@@ -156,6 +207,8 @@ def register(
                 paths,
                 known,
                 options=options,
+                fixed=chosen,
+                priors=priors,
                 checkpoint=checkpoint,
                 memory=memory,
                 cluster=cluster,
@@ -163,14 +216,23 @@ def register(
                 **watch.callbacks,
             )
         watch.show("writing")
+        result = reports.complete(result.relative_to(frame[0]) if frame else result)
         first = identity(len(result.poses), result.mixture.dimension) if known is None else known
-        run = run_so_far(started, options, first)
+        run = run_so_far(
+            started,
+            options,
+            first,
+            fixed=fixed,
+            prior=prior and str(prior),
+            reference=reference,
+            exclude=exclude,
+        )
         written = reports.write_folder(result, output, run=run, page=report)
     if as_json:
         say_json(as_json_content(output, written, started))
     elif not quiet:
         _show(result, output, written)
-    if failed(result):
+    if fails(result, strict=strict):
         raise typer.Exit(1)
 
 

@@ -60,19 +60,35 @@ def verdict_table(result: "Registration") -> "Table":
     return table
 
 
-def failed(result: "Registration", first: int = 0) -> bool:
-    """Whether a cloud from number `first` on failed."""
-    return any(verdict.verdict == "failed" for verdict in result.verdicts[first:])
+def fails(result: "Registration", first: int = 0, *, strict: bool = False) -> bool:
+    """Whether a command ends with exit code 1.
+
+    A cloud from number `first` on failed, or nothing was placed: no cloud shares a group with
+    another and was matched. strict: also for weak clouds, several groups and warnings.
+    """
+    from coframe.start.search import UNMATCHED
+
+    verdicts = [verdict.verdict for verdict in result.verdicts]
+    unmatched = {doubt.cloud for doubt in result.doubts if doubt.reason == UNMATCHED}
+    placed = {j for group in result.groups if len(group) > 1 for j in group} - unmatched
+    wrong = "failed" in verdicts[first:] or not placed
+    doubtful = "weak" in verdicts[first:] or len(result.groups) > 1 or bool(result.warnings)
+    return wrong or (strict and doubtful)
 
 
-def run_so_far(started: float, options: "Options", start: "Array | None" = None) -> "Run":
-    """How the result of this command came about; `started` is when the command started."""
+def run_so_far(
+    started: float, options: "Options", start: "Array | None" = None, **known: Any
+) -> "Run":
+    """How the result of this command came about; `started` is when the command started, `known`
+    what the user said of clouds.
+    """
     from dataclasses import asdict
 
     from coframe.report import Run
 
     command = shlex.join(["coframe", *sys.argv[1:]])
-    return Run(command, asdict(options), seconds=time.perf_counter() - started, start=start)
+    said = {name: value for name, value in known.items() if value}
+    return Run(command, asdict(options) | said, seconds=time.perf_counter() - started, start=start)
 
 
 def as_json_content(folder: Path, written: list[str], started: float) -> dict[str, Any]:

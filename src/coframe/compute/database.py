@@ -6,8 +6,10 @@ A database can bring code of its own (views, triggers, generated columns, virtua
 journal beside it can name a file to be deleted.
 """
 
+import shutil
 import sqlite3
 import stat
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -34,9 +36,10 @@ UNREADABLE = (sqlite3.Error, UnicodeError)
 def check_ours(path: Path) -> None:
     """Refuse a file that coframe has not written; one that is absent or empty is fine.
 
-    The file is neither changed nor locked, and a journal beside it is not rolled back.
+    The file is neither changed nor locked, and a journal beside it is not rolled back: where a
+    process was killed in the middle of a commit, a copy is.
     """
-    _check_journal(path)
+    unfinished = _check_journal(path)
     try:
         kind = path.lstat()
     except FileNotFoundError:
@@ -45,13 +48,29 @@ def check_ours(path: Path) -> None:
         raise _refusal(path, "no regular file")
     if kind.st_size == 0:
         return
-    with open(path, "rb") as file:
+    if not unfinished:
+        _check_file(path, path, "?immutable=1")
+        return
+    with tempfile.TemporaryDirectory(prefix="coframe-") as folder:
+        copy = Path(folder) / path.name
+        for name in (path.name, f"{path.name}-journal"):
+            shutil.copyfile(path.with_name(name), copy.with_name(name))
+        _check_file(path, copy, "")
+
+
+def _check_file(path: Path, copy: Path, mode: str) -> None:
+    """Refuse the database at `path`; it is read from `copy`, opened in this mode."""
+    with open(copy, "rb") as file:
         head = file.read(20)
     if not head.startswith(BEGINNING) or head[18:] != JOURNALLED:
         raise _refusal(path, "another file")
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as file:
-            _check_schema(path, file)
+        with closing(sqlite3.connect(f"{copy.absolute().as_uri()}{mode}", uri=True)) as file:
+            file.execute("PRAGMA trusted_schema = OFF")
+            empty = file.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+            # A commit that was cut off may have been the first.
+            if not (empty and copy != path and copy.stat().st_size == 0):
+                _check_schema(path, file)
     except UNREADABLE as error:
         raise _refusal(path, one_line(error)) from None
 
@@ -96,13 +115,16 @@ def _check_schema(path: Path, file: sqlite3.Connection) -> None:
         raise _refusal(path, "a database of another kind")
 
 
-def _check_journal(path: Path) -> None:
-    """Refuse what is no journal of SQLite, and a journal that names a file to be deleted."""
+def _check_journal(path: Path) -> bool:
+    """Refuse what is no journal of SQLite, and a journal that names a file to be deleted.
+
+    Returns whether there is a journal to be rolled back.
+    """
     journal = path.with_name(f"{path.name}-journal")
     try:
         kind = journal.lstat()
     except FileNotFoundError:
-        return
+        return False
     if not stat.S_ISREG(kind.st_mode):
         raise _refusal(journal, "no regular file")
     with open(journal, "rb") as file:
@@ -113,6 +135,7 @@ def _check_journal(path: Path) -> None:
         raise _refusal(journal, "another file")
     if tail == JOURNAL:
         raise _refusal(journal, "a journal that names another file")
+    return head == JOURNAL
 
 
 def _refusal(path: Path, found: str) -> InputError:

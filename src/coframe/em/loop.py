@@ -34,10 +34,10 @@ class Status(StrEnum):
         return {
             Status.CONVERGED: "poses and likelihood have settled",
             Status.ITERATION_LIMIT: (
-                "stopped at the iteration limit before settling; give better start poses, or allow"
-                " more iterations (Options.iterations)"
+                "stopped at the iteration limit before settling; give better start poses, or, in"
+                " Python, more iterations (Options.iterations)"
             ),
-            Status.STOPPED: "stopped on request",
+            Status.STOPPED: "stopped on request before settling; run it again for a full result",
         }[self]
 
 

@@ -26,8 +26,6 @@ from coframe.types import Array, Points, Poses
 
 # [limit] Clouds whose extents differ by a larger factor are refused.
 SCALE_RATIO = 1e6
-# [limit] Ratio of extents above which a failed cloud gets a "check the units" warning.
-SAME_UNIT = 50.0
 # [guard] Share of the extent: points closer than this to a line are collinear.
 FLAT = 1e-9
 # [limit] Share of the largest weight: less is no weight.
@@ -241,17 +239,6 @@ def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequ
             f"{names[small]}: expected clouds in one unit, found an extent of {extents[small]:.3g} "
             f"beside {extents[large]:.3g} of {names[large]}; check the units"
         )
-
-
-def unit_doubt(extents: Sequence[float], names: Sequence[str]) -> str | None:
-    """A sentence where clouds may be in different units."""
-    small, large = int(np.argmin(extents)), int(np.argmax(extents))
-    ratio = extents[large] / extents[small]
-    return (
-        f"{names[large]} is {ratio:.0f} times as large as {names[small]}; check the units"
-        if ratio > SAME_UNIT
-        else None
-    )
 
 
 def numbers(name: str, value: Any) -> Float[Array, "..."]:

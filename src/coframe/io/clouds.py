@@ -12,12 +12,14 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+import numpy as np
+
 from coframe.errors import InputError, one_line, visible
-from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, text
+from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, ptx, text, vtk
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_path, regular
 from coframe.io.manifest import own_files
@@ -26,7 +28,8 @@ from coframe.types import Points, Pose
 
 TEXT = (".txt", ".csv", ".asc")
 ARRAYS = (".npy", ".npz", ".bin")
-SCANS = (".ply", ".pcd", ".las", ".laz", ".e57", ".pts", ".xyz", ".xyzn", ".xyzrgb", *ARRAYS)
+TABLES = (".pts", ".ptx", ".xyz", ".xyzn", ".xyzrgb")
+SCANS = (".ply", ".pcd", ".las", ".laz", ".e57", ".vtk", *TABLES, *ARRAYS)
 MESHES = (".obj", ".stl", ".off")
 IMAGES = (".png",)
 FORMATS = (*SCANS, *MESHES, *TEXT, *IMAGES)
@@ -35,7 +38,8 @@ KINDS = (
     | dict.fromkeys((*TEXT, ".xyz", ".xyzn", ".xyzrgb"), "text")
     | {".laz": "las"}
 )
-WRITTEN = (".ply", ".pcd", ".las", ".laz", ".e57", ".xyz", ".txt", ".asc", ".csv", ".npy", ".bin")
+WRITTEN_TEXT = (".xyz", ".txt", ".asc", ".csv")
+WRITTEN = (".ply", ".pcd", ".las", ".laz", ".e57", ".ptx", *WRITTEN_TEXT, ".npy", ".bin")
 MARKS = {
     b"LASF": "las",
     b"ASTM-E57": "e57",
@@ -43,7 +47,10 @@ MARKS = {
     b"PK\x03\x04": "npz",
     b"PK\x05\x06": "npz",
     b"\x89PNG": "png",
+    b"# vtk DataFile": "vtk",
 }
+# [format] Kinds whose files may hold the poses of their scans.
+HOLD_POSES = ("e57", "ptx", "pcd")
 BAD_FILE = (
     OSError,
     EOFError,
@@ -110,7 +117,7 @@ def read_all(
     intrinsics: Intrinsics | None = None,
     seed: int = 0,
 ) -> list[Scan]:
-    """Read every scan of a file. Most formats hold one; E57, NPZ and PTS may hold many.
+    """Read every scan of a file. Most formats hold one; E57, PTX, PTS and NPZ may hold many.
 
     Parameters
     ----------
@@ -137,6 +144,8 @@ def read_all(
         match kind:
             case "e57":
                 return e57.read_scans(path)
+            case "ptx":
+                return ptx.read_scans(path)
             case "npz":
                 return npy.read_archive(path)
             case "pts":
@@ -152,7 +161,7 @@ def read_all(
 def blocks(path: str | os.PathLike[str], rows: int = ply.ROWS) -> Iterator[Scan]:
     """Read a file block by block, for clouds larger than memory.
 
-    PLY, binary PCD, text, NPY, LAS, LAZ, E57 and KITTI files are read block by block; others at
+    PLY, binary PCD, text, PTX, NPY, LAS, LAZ, E57 and KITTI files are read in blocks; others at
     once, and then cut.
 
     Parameters
@@ -201,6 +210,8 @@ def write(path: str | os.PathLike[str], scan: Scan) -> None:
         )
     if suffix == ".e57":
         e57.write_scans(path, [scan])
+    elif suffix == ".ptx":
+        ptx.write_scans(path, [scan])
     else:
         WRITERS[KINDS[suffix]](Path(path), scan)
 
@@ -210,8 +221,8 @@ def move(
 ) -> None:
     """Copy a cloud file in its own format, moved into the common frame.
 
-    The scans of an E57 file keep their coordinates and get the poses. A format that is not written
-    becomes PLY.
+    The scans of an E57 or PTX file keep their coordinates and get the poses. A format that is not
+    written becomes PLY.
 
     Parameters
     ----------
@@ -229,6 +240,8 @@ def move(
                 for scan, T in zip(e57.read_scans(file), poses, strict=True)
             ]
             return e57.write_scans(target, scans)
+        if kind == "ptx":
+            return ptx.move(file, target, [in_space(T) for T in poses])
         if kind == "las":
             return las.move(file, target, pose)
         if kind in ("obj", "stl", "off"):
@@ -385,12 +398,79 @@ def titles(paths: Sequence[Path], names: Sequence[Sequence[str]]) -> tuple[list[
 
 def names_of(paths: Sequence[Path]) -> list[str]:
     """What to call the scans of each file; files that may hold several are read for it."""
-    several = [path.suffix.lower() in (".e57", ".npz", ".pts") and path.is_file() for path in paths]
-    own = [
-        [scan.name for scan in read_all(path)] if many else [path.stem]
-        for path, many in zip(paths, several, strict=True)
-    ]
-    return titles(paths, own)[0]
+    return named_files(paths)[0]
+
+
+def named_files(paths: Sequence[Path]) -> tuple[list[str], list[Path]]:
+    """What to call the scans of each file, and the file of each scan."""
+    return titles(paths, [_own_names(path) for path in paths])
+
+
+def _own_names(path: Path) -> list[str]:
+    if not path.is_file() or kind_of(path) not in ("e57", "ptx", "npz", "pts"):
+        return [path.stem]
+    path, kind = _checked(path)
+    with _reading(path, kind):
+        if kind == "e57":
+            return [name for name, _ in e57.named_poses(path)]
+        if kind == "ptx":
+            return ptx.names(path)
+    return [scan.name for scan in read_all(path)]
+
+
+def poses_inside(paths: Sequence[Path]) -> dict[str, Pose]:
+    """The poses that files hold of their own scans, by the names that scans get here.
+
+    E57, PTX and PCD (its viewpoint) hold poses; scans of other formats, and scans whose pose is
+    that of a file without any, the identity, are left out. Points are not read.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+
+    Returns
+    -------
+    dict of str to array (4, 4)
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read.
+    """
+    found = [_own_poses(path) for path in paths]
+    names, _ = titles(paths, [[name for name, _ in own] for own in found])
+    poses = [pose for own in found for _, pose in own]
+    return {
+        name: pose
+        for name, pose in zip(names, poses, strict=True)
+        if pose is not None and not np.array_equal(pose, np.eye(4))
+    }
+
+
+def count_poses_inside(paths: Sequence[Path]) -> int:
+    """How many scans have a pose of their own in their file; files that cannot be read count 0."""
+    found = []
+    for path in paths:
+        with suppress(InputError, OSError):
+            if kind_of(path) in HOLD_POSES:
+                found += [pose for _, pose in _own_poses(path)]
+    return sum(pose is not None and not np.array_equal(pose, np.eye(4)) for pose in found)
+
+
+def _own_poses(path: Path) -> list[tuple[str, Pose | None]]:
+    """The scans of a file that have points, each with its pose."""
+    path, kind = _checked(path)
+    if kind not in HOLD_POSES:
+        return [(name, None) for name in _own_names(path)]
+    with _reading(path, kind):
+        if kind == "pcd":
+            return [(path.stem, pcd.read_pose(path))]
+        if kind == "e57":
+            return list(e57.named_poses(path))
+        poses = ptx.read_poses(path)
+    if len(poses) == 1:
+        return list(poses.items())
+    return [(name, poses[name]) for name in _own_names(path)]
 
 
 def distinct(names: Sequence[str], files: Sequence[PurePath]) -> list[str]:
@@ -534,6 +614,7 @@ READERS: dict[str, Callable[[Path], Scan]] = {
     "las": las.read_scan,
     "npy": npy.read_scan,
     "bin": kitti.read_scan,
+    "vtk": vtk.read_scan,
 }
 STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "ply": ply.blocks,
@@ -541,6 +622,7 @@ STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "text": text.blocks,
     "las": las.blocks,
     "e57": e57.blocks,
+    "ptx": ptx.blocks,
     "npy": npy.blocks,
     "bin": kitti.blocks,
 }

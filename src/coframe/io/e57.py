@@ -28,18 +28,26 @@ ROWS = 1_000_000
 CARTESIAN = ("cartesianX", "cartesianY", "cartesianZ")
 SPHERICAL = ("sphericalRange", "sphericalAzimuth", "sphericalElevation")
 COLOURS = ("colorRed", "colorGreen", "colorBlue")
+# [format] The extension for normals, its prefix and its address.
+EXTENSION = ("nor", "http://www.libe57.org/E57_NOR_surface_normals.txt")
+NORMALS = ("nor:normalX", "nor:normalY", "nor:normalZ")
+# [format] The one type of 64 bits that pye57 fills right: it refuses "i4", and where "i8" is a C
+# long it writes 32 bits for each number.
+WHOLE = "q"
 OTHERS = {
     "intensity": "f8",
-    "rowIndex": "i4",
-    "columnIndex": "i4",
-    "returnIndex": "i4",
-    "returnCount": "i4",
+    "rowIndex": WHOLE,
+    "columnIndex": WHOLE,
+    "returnIndex": WHOLE,
+    "returnCount": WHOLE,
     "timeStamp": "f8",
 }
 # [format] 0: a good point; 1: only its direction is known; 2: nothing is.
 STATES = ("cartesianInvalidState", "sphericalInvalidState")
 KNOWN = (
-    dict.fromkeys((*CARTESIAN, *SPHERICAL, *COLOURS), "f8") | OTHERS | dict.fromkeys(STATES, "i1")
+    dict.fromkeys((*CARTESIAN, *SPHERICAL, *COLOURS, *NORMALS), "f8")
+    | OTHERS
+    | dict.fromkeys(STATES, "i1")
 )
 
 
@@ -68,12 +76,19 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
             )
 
 
+def named_poses(path: str | os.PathLike[str]) -> list[tuple[str, Float[Array, "4 4"] | None]]:
+    """Name and pose of each scan that has points, without reading these."""
+    with _opened(path) as (_, _, nodes):
+        return [
+            (_name(node, j, len(nodes), path), _pose(node))
+            for j, node in enumerate(nodes)
+            if node["points"].childCount()
+        ]
+
+
 def read_poses(path: str | os.PathLike[str]) -> dict[str, Float[Array, "4 4"]]:
     """The poses of the scans by name, without their points."""
-    with _opened(path) as (_, _, nodes):
-        poses = [_pose(node) for node in nodes]
-        names = [_name(node, j, len(nodes), path) for j, node in enumerate(nodes)]
-        return {name: np.eye(4) if T is None else T for name, T in zip(names, poses, strict=True)}
+    return {name: np.eye(4) if T is None else T for name, T in named_poses(path)}
 
 
 def write_scans(path: str | os.PathLike[str], scans: Sequence[Scan]) -> None:
@@ -104,11 +119,15 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any, list[Any]]
 
 def _blocks(libe57: Any, image: Any, node: Any, rows: int) -> Iterator[Scan]:
     points = node["points"]
+    if not points.childCount():
+        return
     prototype = libe57.StructureNode(points.prototype())
-    fields = [name for name in KNOWN if prototype.isDefined(name)]
+    defined = {prototype.get(j).elementName() for j in range(prototype.childCount())}
+    fields = [name for name in KNOWN if name in defined]
     if not set(CARTESIAN) <= set(fields) and not set(SPHERICAL) <= set(fields):
         raise ValueError("a scan has neither cartesian nor spherical coordinates")
-    capacity = min(rows, max(points.childCount(), 1))
+    capacity = min(rows, points.childCount())
+    limits = _colour_limits(node, prototype) if set(COLOURS) <= defined else None
     buffers = libe57.VectorSourceDestBuffer()
     columns = {name: np.empty(capacity, KNOWN[name]) for name in fields}
     for name, column in columns.items():
@@ -116,12 +135,22 @@ def _blocks(libe57: Any, image: Any, node: Any, rows: int) -> Iterator[Scan]:
     reader = points.reader(buffers)
     try:
         while count := reader.read():
-            yield _scan({name: column[:count].copy() for name, column in columns.items()}, node)
+            yield _scan({name: column[:count].copy() for name, column in columns.items()}, limits)
     finally:
         reader.close()
 
 
-def _scan(columns: dict[str, Array], node: Any) -> Scan:
+def _colour_limits(node: Any, prototype: Any) -> list[float]:
+    """The largest values that colours can have: as the scan says, else as their type does."""
+    found = []
+    for name in COLOURS:
+        field = prototype[name]
+        largest = float(field.maximum()) if hasattr(field, "maximum") else 255.0
+        found.append(_value(node, "colorLimits", f"{name}Maximum", largest))
+    return found
+
+
+def _scan(columns: dict[str, Array], limits: list[float] | None) -> Scan:
     if set(CARTESIAN) <= set(columns):
         points = np.stack([columns.pop(name) for name in CARTESIAN], 1)
     else:
@@ -131,16 +160,21 @@ def _scan(columns: dict[str, Array], node: Any) -> Scan:
             [flat * np.cos(azimuth), flat * np.sin(azimuth), r * np.sin(elevation)], 1
         )
     states = [columns.pop(name) for name in STATES if name in columns]
-    colours = None
-    if set(COLOURS) <= set(columns):
-        limits = [_value(node, "colorLimits", f"{name}Maximum", 255.0) for name in COLOURS]
+    colours = normals = None
+    if limits is not None:
         values = np.stack([columns.pop(name) for name in COLOURS], 1) * (
             255.0 / np.maximum(limits, 1e-300)
         )
         colours = np.asarray(np.rint(np.clip(values, 0, 255)), np.uint8)
+    if set(NORMALS) <= set(columns):
+        normals = np.stack([columns.pop(name) for name in NORMALS], 1)
     intensity = columns.pop("intensity", None)
-    others = {name: column for name, column in columns.items() if name in OTHERS}
-    scan = Scan(points, colours=colours, intensity=intensity, columns=others)
+    others = {
+        name: column.astype(np.int64) if OTHERS[name] == WHOLE else column
+        for name, column in columns.items()
+        if name in OTHERS
+    }
+    scan = Scan(points, colours, normals, intensity, others)
     return scan[states[0] == 0] if states else scan
 
 
@@ -179,6 +213,7 @@ def _value(node: Any, structure: str, key: str, default: float) -> float:
 
 def _new_file(libe57: Any, image: Any) -> Any:
     image.extensionsAdd("", libe57.E57_V1_0_URI)
+    image.extensionsAdd(*EXTENSION)
     root = image.root()
     root.set("formatName", libe57.StringNode(image, "ASTM E57 3D Imaging Data File"))
     root.set("guid", libe57.StringNode(image, f"{{{uuid.uuid4()}}}"))
@@ -226,13 +261,14 @@ def _append(libe57: Any, image: Any, data3d: Any, scan: Scan) -> None:
         node.set("intensityLimits", limits)
     buffers = libe57.VectorSourceDestBuffer()
     for name, column in columns.items():
-        byte = column.dtype == np.uint8
-        prototype.set(
-            name,
-            libe57.IntegerNode(image, 0, 0, 255)
-            if byte
-            else libe57.FloatNode(image, 0.0, libe57.E57_DOUBLE),
-        )
+        if column.dtype == np.uint8:
+            kind = libe57.IntegerNode(image, 0, 0, 255)
+        elif column.dtype.kind == "i":
+            low, high = int(column.min()), int(column.max())
+            kind = libe57.IntegerNode(image, low, low, high)
+        else:
+            kind = libe57.FloatNode(image, 0.0, libe57.E57_DOUBLE)
+        prototype.set(name, kind)
         buffers.append(
             libe57.SourceDestBuffer(image, name, column, max(len(column), 1), True, True)
         )
@@ -250,8 +286,18 @@ def _columns(scan: Scan) -> dict[str, Array]:
     columns: dict[str, Array] = {
         name: np.ascontiguousarray(axis) for name, axis in zip(CARTESIAN, points.T, strict=True)
     }
+    if not len(scan):
+        return columns
     if scan.intensity is not None:
         columns["intensity"] = np.asarray(scan.intensity, float)
+    if scan.normals is not None:
+        columns |= {
+            name: np.array(axis, float) for name, axis in zip(NORMALS, scan.normals.T, strict=True)
+        }
+    for name, column in scan.columns.items():
+        if name in OTHERS:
+            columns[name] = np.empty(len(scan), OTHERS[name])
+            columns[name][:] = column
     if scan.colours is not None:
         columns |= {
             name: np.ascontiguousarray(axis)

@@ -126,6 +126,12 @@ def read_scan(path: str | os.PathLike[str]) -> Scan:
     return _scan(points, header, path)
 
 
+def read_pose(path: str | os.PathLike[str]) -> Float[Array, "4 4"] | None:
+    """The viewpoint, without the points."""
+    with open(path, "rb") as file:
+        return Header.read(file).viewpoint
+
+
 def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
     """The points, so many at a time; compressed and ascii files are read at once."""
     with open(path, "rb") as file:

@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 
 from coframe import geometry
 from coframe.errors import InputError, one_line, visible
-from coframe.io import e57
+from coframe.io import e57, ptx
 from coframe.io.files import as_json, as_path, atomic, file_names, read_small, regular
 from coframe.io.scan import Scan, in_space
 from coframe.io.table import table
@@ -39,9 +39,13 @@ FORMATS = {
     "kitti": ".txt",
     "open3d": ".json",
     "e57": ".e57",
+    "ptx": ".ptx",
+    "log": ".log",
 }
 # [format] How E57 files begin.
 E57 = b"ASTM-E57"
+# [format] And PTX files: columns, rows, and a position.
+PTX = re.compile(rb"\s*\d+\s*[\r\n]\s*\d+\s*[\r\n]\s*[^\s#]+[ \t]+\S+[ \t]+\S+\s*[\r\n]")
 # [limit] Difference of a quaternion's length from 1, at most.
 UNIT_TOLERANCE = 1e-2
 NamedPoses = dict[str, Pose]
@@ -127,11 +131,10 @@ def export(
         path.mkdir(parents=True, exist_ok=True)
         for name, T in zip(file_names(names, [".txt"] * len(names)), in_3d, strict=True):
             _write_text(path / name, _rows(T))
-    elif form == "e57":
-        one = np.zeros((1, 3))
-        e57.write_scans(
-            path, [Scan(one, pose=T, name=name) for name, T in zip(names, in_3d, strict=True)]
-        )
+    elif form in ("e57", "ptx"):
+        one = np.ones((1, 3))
+        scans = [Scan(one, pose=T, name=name) for name, T in zip(names, in_3d, strict=True)]
+        (e57 if form == "e57" else ptx).write_scans(path, scans)
     else:
         _write_text(path, WRITERS[form](names, files or names, in_3d))
     return path
@@ -245,7 +248,7 @@ BAD = (
 def _short(name: str) -> str:
     last = PurePath(name.replace("\\", "/")).name
     return re.sub(
-        r"\.(ply|pcd|las|laz|e57|pts|xyz|txt|csv|asc|npy|bin|obj|stl|off|png)$",
+        r"\.(ply|pcd|las|laz|e57|pts|ptx|vtk|xyz|txt|csv|asc|npy|bin|obj|stl|off|png)$",
         "",
         last,
         flags=re.IGNORECASE,
@@ -263,8 +266,11 @@ def _checked(pose: Array) -> Pose:
 
 def _read_file(path: Path) -> NamedPoses:
     with regular(path) as file:
-        if file.read(len(E57)) == E57:
-            return e57.read_poses(path)
+        begin = file.read(1000)
+    if begin.startswith(E57):
+        return dict(e57.read_poses(path))
+    if PTX.match(begin):
+        return dict(ptx.read_poses(path))
     text = read_small(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     start = text.lstrip()
     if start.startswith(("{", "[")):
@@ -275,10 +281,16 @@ def _read_file(path: Path) -> NamedPoses:
         return _of_conf(text)
     if re.match(r"\s*\d+\s*\n[^\n]+\n\s*#", text):
         return _of_aln(text)
+    if re.match(r"\s*(\d+[ \t]+){2}-?\d+[ \t]*\n([^\n]+\n){4}", text):
+        return _of_log(text)
     return _of_table(text, path.stem)
 
 
 def _of_json(content: Any) -> NamedPoses:
+    if not isinstance(content, dict):
+        raise ValueError("it is a list; expected an object with names and matrices")
+    if content and "format" not in content and "class_name" not in content:
+        return {name: np.array(matrix, float) for name, matrix in content.items()}
     if content.get("class_name") == "PoseGraph":
         nodes = content["nodes"] or []
         return {
@@ -290,6 +302,28 @@ def _of_json(content: Any) -> NamedPoses:
     poses = {str(cloud["name"]): np.array(cloud["pose"], float) for cloud in content["clouds"]}
     if len(poses) < len(content["clouds"]):
         raise ValueError("it has two poses of one name")
+    return poses
+
+
+def _of_log(text: str) -> NamedPoses:
+    """Redwood's and 3DMatch's trajectories: a line of three whole numbers, then a matrix.
+
+    The first number counts the poses.
+    """
+    lines = [line.split() for line in text.split("\n") if line.strip()]
+    if len(lines) % 5:
+        raise ValueError("its matrices are not of four lines each, below a line of three numbers")
+    poses = {}
+    for j in range(0, len(lines), 5):
+        numbers = [int(word) for word in lines[j]]
+        if len(numbers) != 3:
+            raise ValueError("a line above a matrix has not three whole numbers")
+        if not (str(numbers[0]) not in poses and numbers[0] == numbers[1]):
+            raise ValueError(
+                "it is a list of pairs of clouds or has two poses of one number, not the poses of"
+                " clouds"
+            )
+        poses[str(numbers[0])] = np.array(lines[j + 1 : j + 5], float)
     return poses
 
 
@@ -462,6 +496,10 @@ def _as_kitti(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
     return "".join(_numbers(T[:3]) + "\n" for T in poses)
 
 
+def _as_log(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
+    return "".join(f"{j} {j} {j + 1}\n{_rows(T)}" for j, T in enumerate(poses))
+
+
 def _as_open3d(names: Sequence[str], files: Sequence[str], poses: Array) -> str:
     """Matrices by columns.
 
@@ -495,4 +533,5 @@ WRITERS: dict[str, Callable[[Sequence[str], Sequence[str], Array], str]] = {
     "tum": _as_tum,
     "kitti": _as_kitti,
     "open3d": _as_open3d,
+    "log": _as_log,
 }

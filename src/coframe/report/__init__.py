@@ -3,12 +3,14 @@
 
 from coframe.report import comparison, track
 from coframe.report.folder import files, track_files, write_folder, write_track_folder
+from coframe.report.numbers import complete
 from coframe.report.page import html, write
 from coframe.report.run import Run
 
 __all__ = [
     "Run",
     "comparison",
+    "complete",
     "files",
     "html",
     "track",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The numbers behind the report: overlap and gap of pairs, uncertainty of poses, and warnings."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -102,9 +103,14 @@ class Notice:
 
 
 def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[Notice]:
-    """Warnings: those about the whole first, then the worst clouds."""
+    """Warnings: those of the result first, then the worst clouds, then what the figures say."""
+    figures = _figures(result, overlap, outliers)
+    loose = _loose(result)
+    own = {*figures, _loose_warning(loose)}
     found = [
-        Notice("weak", None, f"{warning[:1].upper()}{warning[1:]}.") for warning in result.warnings
+        Notice("weak", None, _sentence(warning))
+        for warning in result.warnings
+        if warning not in own
     ]
     found += [
         Notice(v.verdict, name, f"{v.verdict}: {v.reason}")
@@ -112,31 +118,78 @@ def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float)
         for name, v in zip(result.names, result.verdicts, strict=True)
         if v.verdict == level
     ]
+    found += [Notice("weak", None, _sentence(warning)) for warning in figures]
+    found += [
+        Notice(
+            "weak",
+            name,
+            "its pose is hardly determined by the data (see ± turn and ± shift below); add clouds"
+            " that overlap it more",
+        )
+        for name in loose
+    ]
+    return found
+
+
+def complete(result: Registration) -> Registration:
+    """The result with all warnings that the report has, so that terminal, files and report agree.
+
+    Parameters
+    ----------
+    result
+        The registration.
+
+    Returns
+    -------
+    Registration
+    """
+    outliers = 1 - sum(int(keep.sum()) for keep in result.inliers()) / sum(map(len, result.clouds))
+    found = _figures(result, pairs(result)[0], outliers)
+    loose = _loose(result)
+    found += [_loose_warning(loose)] if loose else []
+    new = [warning for warning in found if warning not in result.warnings]
+    return replace(result, warnings=(*result.warnings, *new))
+
+
+def _sentence(warning: str) -> str:
+    return f"{warning[:1].upper()}{warning[1:]}."
+
+
+def _figures(result: Registration, overlap: Float[Array, "M M"], outliers: float) -> list[str]:
+    """Warnings about the whole that follow from the figures of a result."""
+    found = []
     apart = groups(overlap)
     if len(apart) > 1 and len(result.groups) < 2:  # Otherwise a warning says so already.
         sizes = ", ".join(str(len(group)) for group in apart)
-        message = (
-            f"The clouds form {len(apart)} sets ({sizes}) that share hardly any surface: the data"
-            " do not determine how the sets lie to each other. Add clouds in between, or rely on"
-            " the start poses."
+        found.append(
+            f"the clouds form {len(apart)} sets ({sizes}) that share hardly any surface, and the"
+            " data do not determine how the sets lie to each other; add clouds in between, or rely"
+            " on the start poses"
         )
-        found.append(Notice("weak", None, message))
-    if result.status is not Status.CONVERGED:
-        found.append(Notice("weak", None, f"The run {result.status.sentence}."))
+    published = result.options.get("method") == "paper"  # which always runs all iterations
+    if result.status is not Status.CONVERGED and not published:
+        found.append(f"the run {result.status.sentence}")
     if outliers > MANY_OUTLIERS:
         found.append(
-            Notice("weak", None, f"{outliers:.0%} of all points fit no component of the model.")
+            f"{outliers:.0%} of all points fit no component of the model; check that the clouds"
+            " show the same scene, or remove what does not belong to it"
         )
+    return found
+
+
+def _loose(result: Registration) -> list[str]:
+    """The clouds whose pose the data hardly determine."""
     turn, shift = uncertainty(result)
     size = max(extent(cloud) for cloud in result.clouds)
-    for name, a, b in zip(result.names, turn, shift, strict=True):
-        if not (a < 10 and b < 0.1 * size):
-            found.append(
-                Notice(
-                    "weak",
-                    name,
-                    "its pose is hardly determined by the data (see ± turn and ± shift below); more"
-                    " overlap would help",
-                )
-            )
-    return found
+    return [
+        name
+        for name, a, b in zip(result.names, turn, shift, strict=True)
+        if not (a < 10 and b < 0.1 * size)
+    ]
+
+
+def _loose_warning(names: Sequence[str]) -> str:
+    return (
+        f"the data hardly determine the pose of {', '.join(names)} (see ± turn and ± shift in the"
+        " report); add clouds that overlap more"
+    )

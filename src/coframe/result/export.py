@@ -12,7 +12,7 @@ import numpy as np
 from coframe import geometry
 from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
-from coframe.io import e57
+from coframe.io import e57, ptx
 from coframe.io import poses as pose_files
 from coframe.io.exported import exported
 from coframe.io.files import file_names
@@ -21,15 +21,17 @@ from coframe.io.scan import Scan, in_space, of_columns
 from coframe.result.registration import Registration
 
 MERGED = ("ply", "pcd", "las", "laz", "xyz", "csv", "npy")
-POSES = tuple(form for form in pose_files.FORMATS if form != "e57")
-FORMATS = (*POSES, "e57", *MERGED, "aligned")
+SCANS = ("e57", "ptx")
+POSES = tuple(form for form in pose_files.FORMATS if form not in SCANS)
+FORMATS = (*POSES, *SCANS, *MERGED, "aligned")
 NAMES = {
     "matrix": "matrices",
     "tum": "poses.tum.txt",
     "kitti": "poses.kitti.txt",
     "open3d": "poses.open3d.json",
 }
-NAMES |= {"json": "poses.coframe.json", "e57": "scans.e57", "aligned": "aligned"}
+NAMES |= {"json": "poses.coframe.json", "aligned": "aligned"}
+NAMES |= {form: f"scans.{form}" for form in SCANS}
 CLOUD = "points.ply"  # merged.ply is the result's own
 
 
@@ -46,8 +48,9 @@ def export(
     """Write a result in one of `FORMATS` and say what was written; `target` defaults to a name of
     its own in `folder`, which has the result.
 
-    json, matrix, aln, mlp, conf, tum, kitti, open3d: the poses. e57: every cloud in its own frame,
-    with its pose. ply, pcd, las, laz, xyz, csv, npy: all clouds in the common frame, as one.
+    json, matrix, aln, mlp, conf, tum, kitti, open3d, log: the poses. e57, ptx: every cloud in its
+    own frame, with its pose. ply, pcd, las, laz, xyz, csv, npy: all clouds in the common frame, as
+    one.
     aligned: a copy of every input file in the common frame, in its own format. clean: without the
     outliers (not for poses and aligned copies). inputs: the folder in which the input files of a
     result may be read that was made elsewhere. overwrite: replace a file that was not exported from
@@ -55,14 +58,14 @@ def export(
     """
     if form not in FORMATS:
         raise InputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
-    if clean and form not in (*MERGED, "e57"):
+    if clean and form not in (*MERGED, *SCANS):
         raise InputError(
-            f"clean: expected a format with points, {', '.join((*MERGED, 'e57'))}, found {form}"
+            f"clean: expected a format with points, {', '.join((*MERGED, *SCANS))}, found {form}"
         )
     stem = "cleaned" if clean and form in MERGED else "merged" if form in MERGED else "poses"
     name = CLOUD if (stem, form) == ("merged", "ply") else NAMES.get(form, f"{stem}.{form}")
     path = Path(folder) / name if target is None else Path(target)
-    if path.suffix.lower() != f".{form}" and form in (*MERGED, "e57"):
+    if path.suffix.lower() != f".{form}" and form in (*MERGED, *SCANS):
         raise InputError(
             f"{path}: expected a name that ends in .{form}, found {path.suffix or 'no suffix'}"
         )
@@ -77,8 +80,10 @@ def export(
         if form in POSES:
             files = [os.path.relpath(file, path.parent) for file in result.files] or None
             pose_files.export(new / path.name, form, result.names, result.poses, files=files)
-        elif form == "e57":
-            e57.write_scans(new / path.name, scans_of(result, clean=clean))
+        elif form in SCANS:
+            (e57 if form == "e57" else ptx).write_scans(
+                new / path.name, scans_of(result, clean=clean)
+            )
         else:
             cloud_files.write(new / path.name, merged(scans_of(result, clean=clean)))
     return [path]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""Cheap checks before any matching: another unit is named with its factor, a duplicate by name."""
+
+import time
+
+import numpy as np
+import pytest
+
+import coframe
+from coframe import InputError, geometry
+from coframe.input.alike import FACTORS, unit_doubt
+
+RNG = np.random.default_rng(3)
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("odd", range(4))
+def test_the_factor_is_named(factor: float, odd: int) -> None:
+    sizes = [1.0, 1.2, 0.9, 1.1]
+    for enlarge in (factor, 1 / factor):
+        scaled = [size * (enlarge if j == odd else 1) for j, size in enumerate(sizes)]
+        said = unit_doubt(scaled, NAMES, least=2.0)
+        assert said is not None
+        assert said.startswith(f"{NAMES[odd]} is ")
+        assert f"{factor:g} (" in said
+        assert ("divide" if enlarge > 1 else "multiply") in said
+    assert unit_doubt(sizes, NAMES, least=2.0) is None
+    assert unit_doubt([1.0, 1.0, 40.0, 1.0], NAMES, least=2.0, suspects=[1]) is None
+    assert unit_doubt([7.0 * size for size in sizes], NAMES, least=2.0) is None
+
+
+def test_millimetres_among_metres_are_refused_at_once() -> None:
+    clouds = [RNG.normal(size=(3000, 3)) for _ in range(4)]
+    clouds[2] = 1000 * clouds[2]
+    began = time.perf_counter()
+    with pytest.raises(InputError, match=r"c is \d+ times as large .* 1000 \(millimetres among"):
+        coframe.register(clouds, names=NAMES)
+    assert time.perf_counter() - began < 5
+
+
+def test_duplicates_are_named() -> None:
+    few = coframe.Options(components=20, points=200, start="identity", threads=1)
+    cloud = RNG.normal(size=(300, 3))
+    moved = geometry.transform(geometry.exp(np.array([0.1, 0.2, 0.3, 1, 2, 3])), cloud)
+    other = cloud + RNG.normal(scale=0.01, size=cloud.shape)
+    clouds = [cloud, other, cloud, moved, moved * [1, -1, 1]]
+    result = coframe.register(clouds, names=[*NAMES, "e"], options=few)
+    said = [each for each in result.warnings if "same points" in each]
+    assert len(said) == 3
+    assert said[2].startswith("e has the same points as a, mirrored; leave")
+    assert said[0].startswith("c has the same points as a, in the same place; leave")
+    assert said[1].startswith("d has the same points as a, moved; leave")
