@@ -15,8 +15,8 @@ of the front meet the back. Both leave a bias that more iterations do not remove
 - plane and surface are eliminated, so a cloud is compared with what the others say, and all poses
   follow from one system of equations, as in `coframe.em.joint`.
 
-Clouds in the plane, clouds without a surface, and scenes with a view of which it is not known which
-way it faces stay as they are. `SurfaceRecipe` says which clouds take the step.
+The inverse of that system is the covariance of the poses. Clouds in the plane, clouds without a
+surface, and scenes with a view of which it is not known which way it faces stay as they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +30,9 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry
 from coframe.align import sampling, surface_kernels
+from coframe.align.covariance import about_clouds
 from coframe.align.level import Run
-from coframe.align.recipe import DenoiseRecipe, SurfaceRecipe
+from coframe.align.recipe import AlignRecipe, DenoiseRecipe, SurfaceRecipe
 from coframe.em import joint_sparse, loop
 from coframe.em.constraints import Constraints
 from coframe.em.joint import DenseEquations
@@ -44,8 +45,22 @@ from coframe.types import Array, Points, Poses
 PARTS = 16
 # [size] Numbers in the matrices of all parts.
 NUMBERS = 20_000_000
-# [size] Passes that estimate how variances are distributed over patches.
+# [size] Passes that estimate how variances are distributed over patches; that find the half space
+# which all normals of a view lie in.
 PASSES = 20
+# [size] Patches, about, beyond which points belong to fewer of them: bounds the time.
+PATCHES = 6000
+# [size] Near points for each member of a patch, of which some face otherwise.
+CANDIDATES = 4
+# [size] Factors of four by which noise and roughness of patches may differ from the typical ones.
+GRID = 4
+# [limit] Shared patches per cloud, at least.
+MIN_PATCHES = 10
+# [limit] Cosine of the angle between normals of points that face about alike, by the rough normals
+# that one cloud alone has.
+ALIKE = 0.5
+# [guard] Squared heights: points on one plane to the last bit have no typical one.
+SMALLEST = 1e-30
 # [guard] Share of the information of each twist that regularises clouds that share no patch.
 LEAST = 1e-9
 
@@ -62,26 +77,31 @@ class Surface:
     noisy: bool
 
 
-def refine(run: Run, poses: Poses, count: int) -> Poses:
+@dataclass(frozen=True)
+class Refined:
+    """Poses, and the covariance of each pose's error (see `covariance`)."""
+
+    poses: Poses
+    covariance: Float[Array, "M 6 6"]
+
+
+def refine(run: Run, poses: Poses, count: int) -> Refined | None:
     """The poses that the clouds' common surface asks for, of at most `count` points of each cloud.
 
-    The same poses where the clouds have no common surface.
+    None where the clouds have no common surface, or where it is not known how they face.
     """
     recipe = run.recipe.surface
     M, D = len(poses), poses.shape[1] - 1
-    if D != 3 or not (recipe.noisy or recipe.clean) or joint_sparse.pays(M, run.last.components):
-        return poses
+    if D != 3 or M < 2 or joint_sparse.pays(M, run.last.components):
+        return None
     rows = [sampling.draw_rows(available, count, run.rng) for available in run.counts]
     shuffles = [np.random.default_rng(seed) for seed in run.rng.integers(2**63, size=M)]
     surfaces = run.clouds.map(
         find_surface, rows, run.frames.each(), shuffles, shared=(run.recipe.denoise,)
     )
     if np.median([each.flatness for each in surfaces]) > recipe.max_flatness:
-        return poses
-    noisy = np.median([each.noisy for each in surfaces]) > 0.5
-    if not (recipe.noisy if noisy else recipe.clean):
-        return poses
-    return refine_surfaces(surfaces, poses, run.constraints, recipe, run.threads)
+        return None
+    return refine_surfaces(surfaces, poses, run.constraints, run.recipe, run.threads)
 
 
 def find_surface(
@@ -113,23 +133,21 @@ def surface_of(points: Points, weights: Float[Array, " N"], recipe: DenoiseRecip
     return Surface(points, weights, points - height[:, None] * normals, normals, flatness, noisy)
 
 
-def orient(
-    normals: Points, points: Points, centre: Float[Array, " 3"], recipe: SurfaceRecipe
-) -> tuple[Points, bool]:
-    """Normals of one view turned to the side that it was taken from, and whether that is known.
+def orient(normals: Points, points: Points, centre: Float[Array, " 3"]) -> tuple[Points, float]:
+    """Normals of one view turned to the side that it was taken from, and how well that is known.
 
     A view is taken from one side, so all normals lie in one half space; which of the two, follows
-    from the body, whose surface faces away from the centre of the scene. Where that is hardly
-    decided, as on a flat wall, it is not known. The other answer would be as good if it were
-    the same for all clouds.
+    from the body, whose surface faces away from the centre of the scene: 1 where all of it does, 0
+    where that decides nothing, as on a flat wall. The other answer would be as good if it were the
+    same for all clouds.
     """
     axis = np.linalg.eigh(normals.T @ normals)[1][:, 2]
-    for _ in range(recipe.orientations):
+    for _ in range(PASSES):
         axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
     turned = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
     outward = ((points - centre) * turned).sum(1)
     decided = float(outward.mean() / max(np.abs(outward).mean(), np.finfo(float).tiny))
-    return turned * (1.0 if decided >= 0 else -1.0), abs(decided) > recipe.min_outward
+    return turned * (1.0 if decided >= 0 else -1.0), abs(decided)
 
 
 @dataclass(frozen=True)
@@ -141,17 +159,18 @@ class Scene:
     normals: Points
     weights: Float[Array, " N"]
     cloud: Int[Array, " N"]
+    # Which clouds have normals that are turned to the sensor; others may face either way.
     oriented: Bool[Array, " M"]
 
     @classmethod
     def of(cls, surfaces: Sequence[Surface], poses: Poses, recipe: SurfaceRecipe) -> "Scene":
-        """Move the clouds, and orient their normals."""
+        """Move the clouds, and orient the normals of each as far as it alone can tell."""
         each = list(zip(surfaces, poses, strict=True))
         points = [geometry.transform(T, one.points) for one, T in each]
         # Each cloud counts alike: where it has few points, it is no less a part of the scene.
         centre = np.mean([cloud.mean(0) for cloud in points], axis=0)
         turned = [
-            orient(one.normals @ geometry.rotation(T).T, cloud, centre, recipe)
+            orient(one.normals @ geometry.rotation(T).T, cloud, centre)
             for (one, T), cloud in zip(each, points, strict=True)
         ]
         return cls(
@@ -160,18 +179,38 @@ class Scene:
             np.concatenate([normals for normals, _ in turned]),
             np.concatenate([one.weights for one in surfaces]),
             np.repeat(np.arange(len(surfaces)), [len(one.points) for one in surfaces]),
-            np.array([known for _, known in turned]),
+            np.array([known > recipe.min_outward for _, known in turned]),
         )
+
+    def facing_alike(self, near: Int[Array, "N k"], recipe: SurfaceRecipe) -> "Scene | None":
+        """The scene with views turned so that neighbours face alike, where the centre cannot tell.
+
+        Clouds whose own neighbours face away from each other were seen from all around: their
+        normals stay as they are, and are not oriented. None where views disagree however they are
+        turned, as they do on both sides of a sheet.
+        """
+        M = len(self.oriented)
+        alike = np.einsum("nki,ni->nk", self.normals[near], self.normals).ravel()
+        pair = (self.cloud[:, None] * M + self.cloud[near]).ravel()
+        signed = np.bincount(pair, alike, M * M).reshape(M, M)
+        total = np.bincount(pair, np.abs(alike), M * M).reshape(M, M)
+        own = np.diagonal(signed) > recipe.min_agreement * np.diagonal(total)
+        if (self.oriented | ~own).all():
+            return replace(self, oriented=own)
+        between = own[:, None] & own & ~np.eye(M, dtype=bool)
+        signed, total = np.where(between, signed + signed.T, 0), np.where(between, total, 0)
+        side = np.where(np.linalg.eigh(signed)[1][:, -1] < 0, -1.0, 1.0)
+        if side @ signed @ side < 2 * recipe.min_agreement * total.sum():
+            return None
+        return replace(self, normals=self.normals * side[self.cloud][:, None], oriented=own)
 
 
 @dataclass(frozen=True)
 class Solved:
-    """Normal equations of all clouds' twists about the centre, and robust weights of the points."""
+    """Normal equations of all clouds' twists about the centre."""
 
     equations: DenseEquations
     centre: Float[Array, " 3"]
-    weights: Float[Array, " N"]
-    patches: int
 
     def twists(self, poses: Poses, constraints: Constraints) -> Float[Array, "M 6"]:
         """The step, priors included."""
@@ -184,10 +223,20 @@ class Solved:
         found = equations.solve(-g, extra, allowed, constraints.gauge_free)
         return found - found.mean(0) if constraints.gauge_free else found
 
-    def gain(self, twists: Float[Array, "M 6"]) -> float:
-        """By how much a step raises the log-likelihood."""
-        x, g = twists.ravel(), self.equations.gradient.ravel()
-        return -float(g @ x + 0.5 * x @ self.equations.H @ x)
+    def chance(self, twists: Float[Array, "M 6"], constraints: Constraints) -> float:
+        """The squared length of a step in standard deviations, per degree of freedom."""
+        x = twists.ravel()
+        free = constraints.allowed(len(twists), 3).sum() - 6 * constraints.gauge_free
+        return float(x @ self.equations.H @ x / max(free, 1))
+
+    def covariance(self, poses: Poses, constraints: Constraints) -> Float[Array, "M 6 6"]:
+        """Of each pose's error."""
+        H, g = self.equations.H.copy(), self.equations.gradient.copy()
+        equations = DenseEquations(H, g)
+        for prior in constraints.priors:
+            equations.add(prior.cloud, *prior.normal_equations(poses[prior.cloud], self.centre))
+        found = equations.covariances(constraints.allowed(len(poses), 3), constraints.gauge_free)
+        return about_clouds(found, self.centre, poses)
 
 
 @quiet_blas()
@@ -195,21 +244,31 @@ def refine_surfaces(
     surfaces: Sequence[Surface],
     poses: Poses,
     constraints: Constraints,
-    recipe: SurfaceRecipe,
+    recipe: AlignRecipe,
     threads: int | None = None,
-) -> Poses:
-    """Gauss-Newton steps of all poses; the same poses where it is not known how clouds face."""
-    found, weights = poses, None
-    for _ in range(recipe.iterations):
-        now = equations_of(surfaces, found, weights, recipe, threads)
+) -> Refined | None:
+    """One step of all poses; several where clouds are noisy, and near points are no company.
+
+    EM's poses and those of a full step are two estimates. Where they differ by no more than chance,
+    neither is known to be the better one, and their mean is taken; where they differ by more, EM's
+    have a bias. With chi^2 the squared difference in standard deviations, per degree of freedom,
+    the step is shortened to 1 - 1/2 / max(chi^2, 1). Another one from its end would choose patches
+    and variances by its own outcome, and on clean clouds that is worse.
+    """
+    noisy = bool(np.median([one.noisy for one in surfaces]) > 0.5)
+    found = None
+    for _ in range(recipe.surface.noisy_steps if noisy else 1):
+        now = equations_of(surfaces, poses, noisy, recipe, threads)
         if now is None:
-            return poses
-        weights = now.weights
-        twists = now.twists(found, constraints)
-        if loop.largest_step(twists, RADIUS) > recipe.max_step:
-            return poses  # far more than a last step: not what it is made for
-        found = geometry.about(geometry.exp(twists), now.centre) @ found
-        if now.gain(twists) < recipe.min_gain * recipe.coverage * twists.size / 2:
+            break
+        twists = now.twists(poses, constraints)
+        if loop.largest_step(twists, RADIUS) > recipe.distinct:
+            break  # another place: far more than a last step
+        chance = now.chance(twists, constraints)
+        twists = (1 - 0.5 / max(chance, 1.0)) * twists
+        poses = geometry.about(geometry.exp(twists), now.centre) @ poses
+        found = Refined(poses, now.covariance(poses, constraints))
+        if chance < 1:
             break
     return found
 
@@ -217,36 +276,29 @@ def refine_surfaces(
 def equations_of(
     surfaces: Sequence[Surface],
     poses: Poses,
-    robust: Float[Array, " N"] | None,
-    recipe: SurfaceRecipe,
+    noisy: bool,
+    recipe: AlignRecipe,
     threads: int | None,
 ) -> Solved | None:
     """The normal equations at given poses; None where hardly any patch is shared."""
-    scene = Scene.of(surfaces, poses, recipe)
+    size, G = recipe.surface.size, GRID
+    scene = Scene.of(surfaces, poses, recipe.surface)
     M, N = len(surfaces), len(scene.points)
-    if not scene.oriented.all():
+    pool = recipe.surface.noisy_pool * recipe.denoise.neighbours if noisy else recipe.denoise.inner
+    if CANDIDATES * max(size, pool) > N:
         return None
-    noisy = np.median([one.noisy for one in surfaces]) > 0.5
-    size = recipe.noisy_size if noisy else recipe.size
-    near = recipe.candidates * size
-    if near > N:
-        return None
-    weights = scene.weights if robust is None else robust
+    coverage = min(recipe.surface.coverage, max(1, PATCHES * size // N))
     # Points are in random order, so every so many of them are random ones of each cloud.
-    at = np.arange(0, N, max(1, size // recipe.coverage))
+    at = np.arange(0, N, max(1, size // coverage))
     tree = cKDTree(scene.feet)
     cores = available_cores() if threads is None else threads
-    nearest = tree.query(scene.feet[at], near, workers=cores)[1]
-    P, G = len(at), recipe.grid
-    rows, normal = np.full((P, size), -1), np.zeros((P, 3))
-    width = np.zeros(P)
     parts = max(1, min(PARTS, NUMBERS // (6 * M) ** 2))
 
     def share(kernel: Callable[..., Any], count: int, *before: Any, after: Any = None) -> None:
         cuts = np.linspace(0, count, parts + 1).astype(int)
-        with ThreadPoolExecutor(min(cores, parts)) as pool:
+        with ThreadPoolExecutor(min(cores, parts)) as threads:
             list(
-                pool.map(
+                threads.map(
                     lambda part: kernel(
                         *before, cuts[part], cuts[part + 1], *(after(part) if after else ())
                     ),
@@ -254,15 +306,33 @@ def equations_of(
                 )
             )
 
+    near = tree.query(scene.feet, CANDIDATES * pool, workers=cores)[1]
+    facing = scene.facing_alike(near[:, 1 : recipe.denoise.inner], recipe.surface)
+    if facing is None:
+        return None
+    scene = facing
+    pooled = np.empty_like(scene.normals)
+    share(
+        surface_kernels.pool_normals,
+        N,
+        *(near, scene.points, scene.normals, scene.oriented, scene.cloud, pool, ALIKE),
+        after=lambda part: (pooled,),
+    )
+    scene = replace(scene, normals=pooled)
+    del near
+    P = len(at)
+    rows, normal = np.full((P, size), -1), np.zeros((P, 3))
+    width = np.zeros(P)
+    nearest = tree.query(scene.feet[at], CANDIDATES * size, workers=cores)[1]
     share(
         surface_kernels.choose_members,
         P,
         *(nearest, scene.feet, scene.points, scene.normals, scene.oriented, scene.cloud, at),
-        recipe.min_cosine,
+        recipe.surface.min_cosine,
         after=lambda part: (rows, normal, width),
     )
     kept = (rows[:, 0] >= 0) & (width > 0)
-    if kept.sum() < recipe.min_patches * M:
+    if kept.sum() < MIN_PATCHES * M:
         return None
     rows, normal, width, at = rows[kept], normal[kept], width[kept], at[kept]
     P = len(rows)
@@ -271,10 +341,10 @@ def equations_of(
     share(
         surface_kernels.decompose,
         P,
-        *(rows, normal, width, scene.feet, at, scene.points, weights),
+        *(rows, normal, width, scene.feet, at, scene.points, scene.weights),
         after=lambda part: (A, D, height, where),
     )
-    typical = np.median(np.einsum("pkq,pq->pk", A, height) ** 2)
+    typical = max(float(np.median(np.einsum("pkq,pq->pk", A, height) ** 2)), SMALLEST)
     steps = 4.0 ** np.arange(-G, G + 1)
     noise, rough = (each.ravel() * typical for each in np.meshgrid(steps, 4 * steps))
     likelihood = np.empty((P, len(noise)))
@@ -293,19 +363,15 @@ def equations_of(
         prior = posterior.mean(0)
     centre = scene.points.mean(0)
     H, g = np.zeros((parts, 6 * M, 6 * M)), np.zeros((parts, 6 * M))
-    squared, count = np.zeros((parts, N)), np.zeros((parts, N))
     share(
-        lambda *given: surface_kernels.normal_equations(*given[:-6], weights, *given[-6:]),
+        surface_kernels.normal_equations,
         P,
         *(A, D, height, where, rows, normal, width, posterior, noise, rough, scene.cloud),
-        *(scene.points, centre),
-        after=lambda part: (H[part], g[part], squared[part], count[part]),
+        *(scene.points, centre, scene.weights),
+        after=lambda part: (H[part], g[part]),
     )
-    z = squared.sum(0) / np.maximum(count.sum(0), 1)
-    tails = recipe.tails
+    # Each point is in several patches, which say the same of it.
     return Solved(
-        DenseEquations(H.sum(0), g.sum(0).reshape(M, 6)),
+        DenseEquations(H.sum(0) / coverage, g.sum(0).reshape(M, 6) / coverage),
         centre,
-        scene.weights * (tails + 1) / (tails + z),
-        P,
     )

@@ -22,6 +22,48 @@ def tangents(normal):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
+def pool_normals(near, points, normals, oriented, cloud, count, facing, first, last, out):
+    """Normals of points first to last by neighbours of all clouds that face about alike.
+
+    The plane of the `count` nearest ones; a point with fewer keeps its own normal.
+    """
+    for i in range(first, last):
+        out[i] = normals[i]
+        mean, scatter = np.zeros(3), np.zeros((3, 3))
+        found = 0
+        for q in range(near.shape[1]):
+            j = near[i, q]
+            alike = (
+                normals[i, 0] * normals[j, 0]
+                + normals[i, 1] * normals[j, 1]
+                + normals[i, 2] * normals[j, 2]
+            )
+            if not (oriented[cloud[i]] and oriented[cloud[j]]):
+                alike = abs(alike)
+            if alike <= facing:
+                continue
+            found += 1
+            for a in range(3):
+                x = points[j, a] - points[i, a]
+                mean[a] += x
+                for b in range(a + 1):
+                    scatter[a, b] += x * (points[j, b] - points[i, b])
+            if found == count:
+                break
+        if found < count:
+            continue
+        for a in range(3):
+            for b in range(a + 1):
+                scatter[a, b] -= mean[a] * mean[b] / found
+                scatter[b, a] = scatter[a, b]
+        axis = np.linalg.eigh(scatter)[1][:, 0]
+        along = axis[0] * normals[i, 0] + axis[1] * normals[i, 1] + axis[2] * normals[i, 2]
+        if abs(along) > facing:
+            for a in range(3):
+                out[i, a] = axis[a] if along > 0 else -axis[a]
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
 def choose_members(near, feet, points, normals, oriented, cloud, at, facing, first, last, *out):
     """The members of patches first to last: of near points those that face alike, by tangents.
 
@@ -146,18 +188,13 @@ def evidence(A, D, height, noise, rough, first, last, log_likelihood):
 def normal_equations(
     A, D, height, where, rows, normal, width, posterior, noise, rough, cloud, points, centre, *rest
 ):
-    """Add the matrix and the gradient of all clouds' twists, and squared errors of points.
-
-    The error of a point is that of its height as all other members of the patch predict it, over
-    its standard deviation.
-    """
-    weight, first, last, H, gradient, squared, count = rest
+    """Add the matrix and the gradient of all clouds' twists."""
+    weight, first, last, H, gradient = rest
     _, k, n = A.shape
     for p in range(first, last):
         u, v = tangents(normal[p])
         precision, dual = np.zeros(k), np.zeros(k)
         z, error, bend = np.zeros(k), np.zeros(n), np.zeros(n)
-        leverage, pull = np.zeros(n), np.zeros(n)
         for a in range(k):
             own = 0.0
             for g in range(len(noise)):
@@ -170,13 +207,6 @@ def normal_equations(
             for q in range(n):
                 bend[q] += A[p, a, q] * dual[a] * z[a]
                 error[q] += A[p, a, q] * own * z[a]
-                pull[q] += A[p, a, q] * precision[a] * z[a]
-                leverage[q] += A[p, a, q] * A[p, a, q] * precision[a]
-        for q in range(n):
-            i = rows[p, q]
-            if leverage[q] > 0:
-                squared[i] += pull[q] * pull[q] / leverage[q]
-                count[i] += 1.0
         # The fitted surface is a plane and what the members bend it by; its slope at each member.
         G, right = np.zeros((3, 3)), np.zeros(3)
         slope = np.zeros((n, 2))
