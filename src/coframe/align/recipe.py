@@ -74,7 +74,7 @@ class SurfaceRecipe:
     min_outward: float = 0.1
     # Agreement of the normals of neighbours, 1 where none face away from each other: with less, a
     # view looks all around, or views see both sides of a sheet. [chosen on proving/tune,
-    # 2026-11-18: 0.94 to 0.97 of scans all around, above 0.99 of views of bodies]
+    # 2026-11-18: 0.94 to 0.97 of scans all around; a scan with more is left as it is]
     min_agreement: float = 0.98
     # Thickness over width of a cloud's own patches above which it is no surface. [chosen on
     # proving/tune, 2026-11-18: at most 0.67 on noisy bodies]

@@ -185,9 +185,9 @@ class Scene:
     def facing_alike(self, near: Int[Array, "N k"], recipe: SurfaceRecipe) -> "Scene | None":
         """The scene with views turned so that neighbours face alike, where the centre cannot tell.
 
-        Clouds whose own neighbours face away from each other were seen from all around: their
-        normals stay as they are, and are not oriented. None where views disagree however they are
-        turned, as they do on both sides of a sheet.
+        Clouds of which the centre cannot tell, and whose own neighbours face away from each other,
+        were seen from all around: they are not oriented. None where views disagree however they
+        are turned, as they do on both sides of a sheet.
         """
         M = len(self.oriented)
         alike = np.einsum("nki,ni->nk", self.normals[near], self.normals).ravel()
@@ -196,7 +196,7 @@ class Scene:
         total = np.bincount(pair, np.abs(alike), M * M).reshape(M, M)
         own = np.diagonal(signed) > recipe.min_agreement * np.diagonal(total)
         if (self.oriented | ~own).all():
-            return replace(self, oriented=own)
+            return self
         between = own[:, None] & own & ~np.eye(M, dtype=bool)
         signed, total = np.where(between, signed + signed.T, 0), np.where(between, total, 0)
         side = np.where(np.linalg.eigh(signed)[1][:, -1] < 0, -1.0, 1.0)
