@@ -38,6 +38,7 @@ _compiled = {
     "em/joint_kernels.py",
     "em/joint_sparse_kernels.py",
     "align/surface_kernels.py",
+    "start/clique_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
 _modules = {

@@ -181,12 +181,6 @@ class Problem:
                 f"the start is ambiguous, and the poses of these clouds may be wrong: {listed};"
                 " check them in the report, or give start poses"
             )
-        if start.crashed:
-            pairs = ", ".join(f"{result.names[a]} and {result.names[b]}" for a, b in start.crashed)
-            warnings.append(
-                f"the matcher crashed on {len(start.crashed)} of {start.pairs} pairs, which were"
-                f" left out: {pairs}; if clouds are missing from a group, give start poses"
-            )
         if any(each.ambiguous for each in candidates):
             warnings.append(AMBIGUOUS)
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)

@@ -107,8 +107,6 @@ class Start:
     source: str
     # Pairs that were matched.
     pairs: int
-    # Pairs that the native matcher crashed on.
-    crashed: tuple[Pair, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     # The evidence that the poses rest on, if there is any, and the scans it was found with.
     graph: Graph | None = None
@@ -157,7 +155,6 @@ class _Matches:
 
     thin: ThinScans
     edges: list[Edge]
-    crashed: list[Pair]
     pairs: int
 
 
@@ -182,8 +179,8 @@ class _Search:
             start = self._check_identity(pairs, motions)
             if start is not None:
                 return start
-        edges, crashed = self._match(self.thin.scans, pairs, motions if self.try_identity else None)
-        matches = _Matches(self.thin, edges, crashed, len(pairs))
+        edges = self._match(self.thin.scans, pairs, motions if self.try_identity else None)
+        matches = _Matches(self.thin, edges, len(pairs))
         graphs, certain = graph.solve_graph(matches.edges, M, self.recipe)
         if len(graphs[0].groups) > 1:
             matches = self._connect_groups(matches, graphs[0].groups)
@@ -203,9 +200,7 @@ class _Search:
 
     def _match(
         self, scans: PerCloud[ThinScan], pairs: list[Pair], guesses: list[Motion] | None = None
-    ) -> tuple[list[Edge], list[Pair]]:
-        if self.thin.dimension == 3:
-            match.require_matcher()
+    ) -> list[Edge]:
         return match.match_pairs(
             scans,
             pairs,
@@ -224,7 +219,6 @@ class _Search:
         """
         scans = matches.thin.scans
         edges: list[Edge] = []
-        crashed = list(matches.crashed)
         tried = matches.pairs
         main = set(groups[0])
         waiting = list(groups[1:])
@@ -235,9 +229,8 @@ class _Search:
                 flips = [j in group for j in range(len(scans))]
                 flipped = scans.map_keep(_flip, flips, shared=(self.recipe,))
                 pairs = self._pairs_between(main, group)
-                found, dead = self._match(flipped, pairs)
+                found = self._match(flipped, pairs)
                 tried += len(pairs)
-                crashed += dead
                 good = graph.unambiguous(found, self.recipe)
                 if good:
                     edges += good
@@ -247,7 +240,7 @@ class _Search:
                     progress = True
         known = {(edge.first, edge.second) for edge in edges}
         old = [edge for edge in matches.edges if (edge.first, edge.second) not in known]
-        return _Matches(replace(matches.thin, scans=scans), [*old, *edges], crashed, tried)
+        return _Matches(replace(matches.thin, scans=scans), [*old, *edges], tried)
 
     def _pairs_between(self, main: set[int], group: Sequence[int]) -> list[Pair]:
         """Pairs of a cloud of each, or so many of them drawn."""
@@ -261,7 +254,6 @@ class _Search:
         """The identity if most clouds are in place or nothing was matched, else the hypotheses."""
         best = graphs[0]
         pairs = matches.pairs
-        crashed = tuple(matches.crashed)
         doubts = _find_doubts(best, certain, matches.thin, self.recipe)
         if (
             self.try_identity
@@ -269,23 +261,22 @@ class _Search:
             and 2 * len(best.groups[0]) > len(self.thin)
             and self._in_place(best)
         ):
-            return self._start_at_identity(doubts, pairs, crashed, best)
+            return self._start_at_identity(doubts, pairs, best)
         if len(best.groups) == len(self.thin):
             unmatched = tuple(Doubt(j, UNMATCHED) for j in range(len(self.thin)))
-            return self._start_at_identity(unmatched, pairs, crashed)
+            return self._start_at_identity(unmatched, pairs)
         poses = tuple(matches.thin.leave_poses(g.poses) for g in graphs if g.groups == best.groups)
-        return Start(poses, best.groups, MATCHED, pairs, crashed, doubts, best, matches.thin)
+        return Start(poses, best.groups, MATCHED, pairs, doubts, best, matches.thin)
 
     def _start_at_identity(
         self,
         doubts: tuple[Doubt, ...],
         pairs: int = 0,
-        crashed: tuple[Pair, ...] = (),
         best: Graph | None = None,
     ) -> Start:
         groups = (tuple(range(len(self.thin))),)
         poses = (self.thin.identity,)
-        return Start(poses, groups, IDENTITY, pairs, crashed, doubts, best, self.thin)
+        return Start(poses, groups, IDENTITY, pairs, doubts, best, self.thin)
 
     def _in_place(self, found: Graph) -> bool:
         """Whether the clouds of the largest group are about where their edges put them.
