@@ -55,16 +55,17 @@ class DenoiseRecipe:
 class SurfaceRecipe:
     """The last step: all poses against the surface that the clouds share (see `surface`)."""
 
-    # Points of a patch. [chosen on proving/tune, 2026-11-18: 12 and 32 each better on 1 of 5]
+    # Points of a patch. [proving/tune, 2026-11-18, true normals: 12
+    # better on 1 of 5 bodies, 32 on 2]
     size: int = 20
-    # Patches that a point belongs to, about. [chosen on proving/tune, 2026-11-18: 3 worse by 9 %, 8
-    # within chance]
+    # Patches that a point belongs to, about. [proving/tune, 2026-11-18: 3 against 8
+    # worse by 10 %; 6 is for speed]
     coverage: int = 6
-    # Cosine of the angle between normals of points that may share a patch, at least. [chosen on
-    # proving/tune, 2026-11-18: 0.9 and 0.85 within chance]
+    # Cosine of the angle between normals of points that may share a patch, at least. [proving/tune,
+    # 2026-11-18, two steps: 0.9 worse by 7 %, 0.85 by 4 %]
     min_cosine: float = 0.7
     # Points of all clouds that a normal is made of, over those of `DenoiseRecipe`, where clouds are
-    # noisy. [chosen on proving/tune, 2026-11-18: without, gain 16 % instead of 21 %]
+    # noisy. [proving/tune, 2026-11-18, patches of 40: 16 % gained without, 21 % with]
     noisy_pool: int = 2
     # Steps where clouds are noisy, at most. [chosen on proving/tune, 2026-11-18: errors over those
     # before 0.90 after one, 0.84 after all; clean clouds: 0.64 after one, 0.68 after all]
