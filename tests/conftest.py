@@ -37,6 +37,7 @@ _compiled = {
     "em/kernels.py",
     "em/joint_kernels.py",
     "em/joint_sparse_kernels.py",
+    "align/surface_kernels.py",
     "start/clique_kernels.py",
     "particles/density_kernels.py",
     "start/planar_kernels.py",

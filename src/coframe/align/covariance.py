@@ -37,7 +37,7 @@ def pose_covariance(
     error. `independent` is how many independent points a point of each cloud stands for.
     """
     system = information_system(moments, mixture, poses, constraints, independent, recipe)
-    return _about_clouds(system.covariances(), system.centre, poses)
+    return about_clouds(system.covariances(), system.centre, poses)
 
 
 def error_covariance(
@@ -55,7 +55,7 @@ def error_covariance(
     b = tangential_bias(moments, mixture, poses, constraints, recipe)
     system = information_system(moments, mixture, poses, constraints, independent, recipe)
     chance = system.covariances()
-    return _about_clouds(chance + b[:, :, None] * b[:, None, :], system.centre, poses)
+    return about_clouds(chance + b[:, :, None] * b[:, None, :], system.centre, poses)
 
 
 def tangential_bias(
@@ -101,7 +101,7 @@ def information_system(
     return System(counting, precisions, mixture.centre, poses, constraints, recipe.model)
 
 
-def _about_clouds(
+def about_clouds(
     covariances: Float[Array, "M P P"], centre: Float[Array, " D"], poses: Poses
 ) -> Float[Array, "M P P"]:
     """From covariances of twists about the centre to those of twists about each cloud's origin.

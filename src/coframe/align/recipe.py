@@ -52,6 +52,37 @@ class DenoiseRecipe:
 
 
 @dataclass(frozen=True)
+class SurfaceRecipe:
+    """The last step: all poses against the surface that the clouds share (see `surface`)."""
+
+    # Points of a patch. [proving/tune, 2026-11-18, true normals: 12
+    # better on 1 of 5 bodies, 32 on 2]
+    size: int = 20
+    # Patches that a point belongs to, about. [proving/tune, 2026-11-18: 3 against 8
+    # worse by 10 %; 6 is for speed]
+    coverage: int = 6
+    # Cosine of the angle between normals of points that may share a patch, at least. [proving/tune,
+    # 2026-11-18, two steps: 0.9 worse by 7 %, 0.85 by 4 %]
+    min_cosine: float = 0.7
+    # Points of all clouds that a normal is made of, over those of `DenoiseRecipe`, where clouds are
+    # noisy. [proving/tune, 2026-11-18, patches of 40: 16 % gained without, 21 % with]
+    noisy_pool: int = 2
+    # Steps where clouds are noisy, at most. [chosen on proving/tune, 2026-11-18: errors over those
+    # before 0.90 after one, 0.84 after all; clean clouds: 0.64 after one, 0.68 after all]
+    noisy_steps: int = 4
+    # Mean over mean size of outward heights above which it is known which way a view faces. [chosen
+    # on proving/tune, 2026-11-18: 0.02 where views of a sheet face both ways, 0.2 on bodies]
+    min_outward: float = 0.1
+    # Agreement of the normals of neighbours, 1 where none face away from each other: with less, a
+    # view looks all around, or views see both sides of a sheet. [chosen on proving/tune,
+    # 2026-11-18: 0.94 to 0.97 of scans all around; a scan with more is left as it is]
+    min_agreement: float = 0.98
+    # Thickness over width of a cloud's own patches above which it is no surface. [chosen on
+    # proving/tune, 2026-11-18: at most 0.67 on noisy bodies]
+    max_flatness: float = 0.7
+
+
+@dataclass(frozen=True)
 class VerdictRecipe:
     """When a cloud is called aligned, weak or failed."""
 
@@ -183,6 +214,7 @@ class AlignRecipe:
     same_sigmas: float = 4.0
 
     denoise: DenoiseRecipe = field(default_factory=DenoiseRecipe)
+    surface: SurfaceRecipe = field(default_factory=SurfaceRecipe)
     verdict: VerdictRecipe = field(default_factory=VerdictRecipe)
     evidence: EvidenceRecipe = field(default_factory=EvidenceRecipe)
     model: ModelRecipe = MODEL

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int
 
 from coframe import geometry
-from coframe.align import planes
+from coframe.align import planes, surface
 from coframe.align.covariance import pose_covariance
 from coframe.align.evidence import Surface, agreement, contradicting, lead
 from coframe.align.level import Run
@@ -252,10 +252,19 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     if more:
         many = run.draw(recipe.more_points * last.points)
         end = run.fit(many, poses, again, history=history)
+        poses, history = end.poses, end.history
+        status = Status.STOPPED if end.status is Status.STOPPED else status
     else:
-        end = run.fit(drawn, poses, replace(last, iterations=0), history=history)
+        many = drawn
+    refined = None
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
+        refined = surface.refine(run, poses, (recipe.more_points if more else 1) * last.points)
+    if refined is not None:
+        end = run.fit(many, refined.poses, replace(last, iterations=0), history=history)
+        end = replace(end, covariance=refined.covariance)
+    elif not more:
+        end = run.fit(many, poses, replace(last, iterations=0), history=history)
     return replace(end, status=status), decided
 
 

@@ -59,9 +59,11 @@ class Solution:
     ) -> Registration:
         """The result without its points. The fit's moments must be full."""
         fit, frames, origin = self.fit, self.frames, self.origin
-        covariance = error_covariance(
-            fit.moments, fit.mixture, fit.poses, self.constraints, fit.independent, recipe
-        )
+        covariance = fit.covariance
+        if covariance is None:
+            covariance = error_covariance(
+                fit.moments, fit.mixture, fit.poses, self.constraints, fit.independent, recipe
+            )
         mixture = frames.leave_mixture(fit.mixture, origin)
         moments = frames.leave_moments(fit.moments, origin)
         return Registration(
