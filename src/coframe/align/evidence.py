@@ -9,9 +9,8 @@ what the scatter of both patches and the spacing of the points allow, or they co
 Only the share of contradictions counts: more territory does not improve it.
 
 Patches that face away from each other are the two sides of a slab or of a thin body, not
-contradictions. Which way a patch faces is not known; but most of a scan lies on the same side of
-each large surface. So a patch is taken to face the middle of its cloud; where it faces neither to
-nor from it, nothing is known.
+contradictions. Which way a patch faces is not known; but a cloud was seen from one side, or from
+within (`_orient`).
 
 Contradictions come in clusters. So the points of a cloud are dealt out to blocks of neighbours, and
 the variance of a share is estimated from how much it differs between blocks.
@@ -20,6 +19,7 @@ the variance of a share is estimated from how much it differs between blocks.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -44,10 +44,12 @@ FEWEST, MOST = 200, 600
 PARTNERS = 8
 # [size] Points of all clouds together that have patches, about.
 POINTS = 600_000
+# [size] Passes that find the side that a cloud was seen from.
+PASSES = 5
 # [size] Steps of a move along a cloud's extent, at most.
 STEPS = 80
 # Of a surface, one entry for each patch.
-COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
+COLUMNS = ("points", "centres", "normals", "variances", "radii", "spacings", "flat", "facing")
 # [guard] Patches that must be compared before a threshold is taken from them.
 ENOUGH = 20
 
@@ -56,6 +58,7 @@ ENOUGH = 20
 class Surface:
     """Patches of a cloud, in its own frame and in kd order. All but the normals are symmetric."""
 
+    points: Points  # one in each patch
     centres: Points
     normals: Float[Array, "N D"]  # towards the middle of the cloud
     variances: Float[Array, " N"]  # of the points about the patch's plane
@@ -63,10 +66,16 @@ class Surface:
     spacings: Float[Array, " N"]  # distance of the nearest point
     flat: Bool[Array, " N"]
     facing: Bool[Array, " N"]  # whether it is known which way the patch faces
+    aside: bool = False  # seen from one side: the common sign of its normals is not known
     threshold: float = 0.0  # standard deviations: heights that differ more contradict each other
 
     def __len__(self) -> int:
         return len(self.centres)
+
+    @cached_property
+    def middle(self) -> Float[Array, " D"]:
+        """The median of the centres."""
+        return np.median(self.centres, axis=0)
 
     @cached_property
     def tree(self) -> cKDTree:
@@ -135,7 +144,7 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
     whole = _patches(points, recipe)
     one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
     own = recipe.evidence
-    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own)
+    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 1.0)
     threshold = own.sigmas
     if inside.sum() >= ENOUGH:
         threshold = max(threshold, float(np.quantile(heights[inside], own.level)))
@@ -151,10 +160,12 @@ def agreement(
     blocks = []
     inverse = geometry.inverse(poses)
     some = [some_patches(each, M) for each in surfaces]
+    signs = signs_of(surfaces, poses, recipe)
     for j, partners in enumerate(partners_of(surfaces, poses)):
         counts = np.zeros((2, len(some[j])), int)
         for i in partners:
-            inside, fits = _compare(some[j], surfaces[i], inverse[i] @ poses[j], recipe)
+            motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
+            inside, fits = _compare(some[j], surfaces[i], motion, recipe, sign)
             agree[j, i], contradict[j, i] = (inside & fits).sum(), (inside & ~fits).sum()
             counts += inside, inside & ~fits
         starts = np.arange(0, len(some[j]), BLOCK)
@@ -231,20 +242,71 @@ def _patches(points: Points, recipe: AlignRecipe) -> Surface:
     values, axes = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / max(count - D, 1))
     values = np.maximum(values, 0)
     normals = axes[:, :, 0]
-    inward = np.median(points, axis=0) - centres
-    height = (inward * normals).sum(1)
+    normals, facing, aside = _orient(normals, centres, rows, np.median(points, axis=0), own)
     flat = values[:, 0] < own.flat * values[:, 1]
     if D == 3:
         flat &= values[:, 1] > own.flat * values[:, 2]
     return Surface(
+        points,
         centres,
-        normals * np.where(height < 0, -1.0, 1.0)[:, None],
+        normals,
         values[:, 0],
         distances[:, -1],
         distances[:, min(1, count - 1)],
         flat & (count > D),
-        np.abs(height) > own.sideways * np.linalg.norm(inward, axis=1),
+        facing,
+        aside,
     )
+
+
+def _orient(
+    normals: Points,
+    centres: Points,
+    rows: Int[Array, "N k"],
+    middle: Float[Array, " D"],
+    recipe: EvidenceRecipe,
+) -> tuple[Points, Bool[Array, " N"], bool]:
+    """Normals that face one way, of which patches that is known, and whether but for a sign.
+
+    A cloud was seen from within, so that all normals face its middle, or from one side, so that all
+    lie in one half space: whichever makes neighbours face more alike.
+    """
+    inward = middle - centres
+    height = (inward * normals).sum(1)
+    within = normals * np.where(height < 0, -1.0, 1.0)[:, None]
+    axis = np.linalg.eigh(normals.T @ normals)[1][:, -1]
+    for _ in range(PASSES):
+        axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
+    aside = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
+
+    def alike(turned: Points) -> float:
+        return float(np.einsum("nkd,nd->", turned[rows], turned))
+
+    if alike(within) >= alike(aside):
+        known = np.abs(height) > recipe.sideways * np.linalg.norm(inward, axis=1)
+        return within, known, False
+    return aside, np.ones(len(aside), bool), True
+
+
+def signs_of(
+    surfaces: Sequence[Surface], poses: Poses, recipe: EvidenceRecipe = ALIGN.evidence
+) -> Float[Array, " M"]:
+    """Per cloud: by which sign its normals are to be taken; 0: it is not known.
+
+    Those of clouds seen from within face inwards; those of a cloud seen from one side are taken so
+    that most of them face the middle of the scene.
+    """
+    middles = np.array([each.middle for each in surfaces])
+    ends = np.einsum("jab,jb->ja", geometry.rotation(poses), middles) + geometry.translation(poses)
+    middle = ends.mean(0)
+    signs = np.ones(len(surfaces))
+    for j, (one, pose) in enumerate(zip(surfaces, poses, strict=True)):
+        if one.aside:
+            inward = geometry.transform(geometry.inverse(pose), middle[None])[0] - one.centres
+            height = (inward * one.normals).sum(1)
+            decided = height.mean() / max(np.abs(height).mean(), np.finfo(float).tiny)
+            signs[j] = np.sign(decided) if abs(decided) > recipe.sideways else 0.0
+    return signs
 
 
 def _heights(
@@ -252,6 +314,7 @@ def _heights(
     other: Surface,
     motion: Float[Array, "D1 D1"],
     recipe: EvidenceRecipe,
+    sign: float,
     nearest: tuple[Float[Array, " n"], Int[Array, " n"]] | None = None,
 ) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
     """Which patches lie in the other cloud's territory; heights there, in standard deviations."""
@@ -261,7 +324,7 @@ def _heights(
     height = ((x - other.centres[rows]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
     cosine = ((one.normals @ geometry.rotation(motion).T) * normals).sum(1)
-    away = one.facing & other.facing[rows] & (cosine < 0)
+    away = one.facing & other.facing[rows] & (sign * cosine < 0)
     inside = one.flat & other.flat[rows] & ~away
     inside &= across < other.radii[rows] / 2
     inside &= np.abs(height) < np.maximum(one.radii, other.radii[rows])
@@ -271,15 +334,15 @@ def _heights(
 
 
 def _compare(
-    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe
+    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
 ) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
     """Which patches lie in the other cloud's territory, and which heights agree."""
-    inside, heights = _heights(one, other, motion, recipe)
+    inside, heights = _heights(one, other, motion, recipe, sign)
     return inside, heights < max(one.threshold, other.threshold)
 
 
 def _compare_all(
-    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe
+    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
 ) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
     """As `_compare`, with patches that are not flat: edges, pillars, furniture.
 
@@ -288,7 +351,7 @@ def _compare_all(
     """
     nearest = other.tree.query(geometry.transform(motion, one.centres))
     distance, rows = nearest
-    inside, heights = _heights(one, other, motion, recipe, nearest)
+    inside, heights = _heights(one, other, motion, recipe, sign, nearest)
     fits = heights < max(one.threshold, other.threshold)
     reach = np.maximum(one.radii, other.radii[rows])
     return (
@@ -395,12 +458,13 @@ def free_direction(
     """
     if not partners:
         return None
+    signs = signs_of(surfaces, poses, recipe)
     one, others = (
         some_patches(surfaces[cloud], len(surfaces)),
-        _pooled(surfaces, poses, partners),
+        _pooled(surfaces, poses, partners, signs),
     )
-    pose = poses[cloud]
-    inside, fits = _compare(one, others, pose, recipe)
+    pose, sign = poses[cloud], float(signs[cloud])
+    inside, fits = _compare(one, others, pose, recipe, sign)
     agree = inside & fits
     if agree.sum() < BLOCK:
         return None
@@ -411,13 +475,13 @@ def free_direction(
     if not step > 0 or not extent > 0:
         return None
     step = max(step, extent / STEPS)
-    now = _blocks(*_compare_all(one, others, pose, recipe))
+    now = _blocks(*_compare_all(one, others, pose, recipe, sign))
     free = []
     lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
-    for sign in (1.0, -1.0):
-        for length in (sign * lengths[lengths > recipe.distinct * extent]).tolist():
+    for side in (1.0, -1.0):
+        for length in (side * lengths[lengths > recipe.distinct * extent]).tolist():
             motion = geometry.about(geometry.exp(length * twist)[None], about)[0]
-            blocks = _blocks(*_compare_all(one, others, motion @ pose, recipe))
+            blocks = _blocks(*_compare_all(one, others, motion @ pose, recipe, sign))
             if 2 * blocks[:, 0].sum() < now[:, 0].sum():
                 break
             if _lead([now], [blocks]) < recipe.free:
@@ -472,15 +536,21 @@ def _blocks(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B
     return found
 
 
-def _pooled(surfaces: Sequence[Surface], poses: Poses, which: Sequence[int]) -> Surface:
-    """Some clouds as one, in the common frame."""
+def _pooled(
+    surfaces: Sequence[Surface], poses: Poses, which: Sequence[int], signs: Float[Array, " M"]
+) -> Surface:
+    """Some clouds as one, in the common frame, with the normals by their signs."""
     moved = [
         replace(
             surfaces[i],
+            points=geometry.transform(poses[i], surfaces[i].points),
             centres=geometry.transform(poses[i], surfaces[i].centres),
-            normals=surfaces[i].normals @ geometry.rotation(poses[i]).T,
+            normals=(signs[i] or 1.0) * surfaces[i].normals @ geometry.rotation(poses[i]).T,
+            facing=surfaces[i].facing & bool(signs[i]),
         )
         for i in which
     ]
-    columns = {name: np.concatenate([getattr(each, name) for each in moved]) for name in COLUMNS}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in moved]) for name in COLUMNS
+    }
     return Surface(**columns, threshold=max(each.threshold for each in moved))

@@ -16,7 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
-from coframe.align.evidence import Surface, partners_of, some_patches
+from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.types import Array, Pose, Poses
 
@@ -86,10 +86,12 @@ def _step(
     g = np.zeros((M, P))
     inverse = geometry.inverse(poses)
     centre = geometry.translation(poses).mean(0)
+    signs = signs_of(surfaces, poses)
     for j, partners in enumerate(partners_of(surfaces, poses, gate)):
         for i in partners:
             motion = inverse[i] @ poses[j]
-            J, height, weight = _rows(some[j], surfaces[i], motion, poses[i], centre, gate)
+            sign = signs[i] * signs[j]
+            J, height, weight = _rows(some[j], surfaces[i], motion, poses[i], centre, gate, sign)
             weighted = (J * weight[:, None]).T
             H, drawn = weighted @ J, weighted @ height
             blocks[j, j] += H
@@ -125,10 +127,21 @@ def _step(
 
 
 def _rows(
-    one: Surface, other: Surface, motion: Pose, frame: Pose, centre: Float[Array, " D"], gate: float
+    one: Surface,
+    other: Surface,
+    motion: Pose,
+    frame: Pose,
+    centre: Float[Array, " D"],
+    gate: float,
+    sign: float,
 ) -> tuple[Float[Array, "n P"], Float[Array, " n"], Float[Array, " n"]]:
-    """Per patch of one cloud near another: how a twist raises it, its height, its weight."""
-    x = geometry.transform(motion, one.centres)
+    """Per point of one cloud near a patch of another: how a twist raises it, its height, a weight.
+
+    Points, not centres of patches: these lie inside of a curved surface, the deeper the larger the
+    patch, which would draw clouds of different density into each other. A plane lies inside as
+    well; but of that, the rows of both directions cancel.
+    """
+    x = geometry.transform(motion, one.points)
     distance, rows = other.tree.query(x, distance_upper_bound=gate)
     near = np.flatnonzero(np.isfinite(distance) & one.flat)
     rows, distance, x = rows[near], distance[near], x[near]
@@ -136,8 +149,8 @@ def _rows(
     height = ((x - other.centres[rows]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
     cosine = ((one.normals[near] @ geometry.rotation(motion).T) * normals).sum(1)
-    known = one.facing[near] & other.facing[rows]
-    cosine = np.where(known, cosine, np.abs(cosine))
+    known = one.facing[near] & other.facing[rows] & bool(sign)
+    cosine = np.where(known, sign * cosine, np.abs(cosine))
     kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > ALIKE)
     x, normals, height = x[kept], normals[kept], height[kept]
     x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
