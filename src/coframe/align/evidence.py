@@ -29,7 +29,6 @@ from coframe import geometry
 from coframe.align import sampling
 from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
 from coframe.compute.per_cloud import PerCloud
-from coframe.em.kernels import kd_order
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Rows, Source
 from coframe.types import Array, Points, Pose, Poses
@@ -49,7 +48,7 @@ PASSES = 5
 # [size] Steps of a move along a cloud's extent, at most.
 STEPS = 80
 # Of a surface, one entry for each patch.
-COLUMNS = ("points", "centres", "normals", "variances", "radii", "spacings", "flat", "facing")
+COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
 # [guard] Patches that must be compared before a threshold is taken from them.
 ENOUGH = 20
 
@@ -58,7 +57,6 @@ ENOUGH = 20
 class Surface:
     """Patches of a cloud, in its own frame and in kd order. All but the normals are symmetric."""
 
-    points: Points  # one in each patch
     centres: Points
     normals: Float[Array, "N D"]  # towards the middle of the cloud
     variances: Float[Array, " N"]  # of the points about the patch's plane
@@ -140,6 +138,8 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
     One half of the points against the other says what heights to expect where nothing is wrong: the
     threshold is as large as that needs.
     """
+    from coframe.em.kernels import kd_order  # Numba, which verdicts alone do not need
+
     points = points[kd_order(np.ascontiguousarray(points), BLOCK)]
     whole = _patches(points, recipe)
     one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
@@ -247,7 +247,6 @@ def _patches(points: Points, recipe: AlignRecipe) -> Surface:
     if D == 3:
         flat &= values[:, 1] > own.flat * values[:, 2]
     return Surface(
-        points,
         centres,
         normals,
         values[:, 0],
@@ -543,7 +542,6 @@ def _pooled(
     moved = [
         replace(
             surfaces[i],
-            points=geometry.transform(poses[i], surfaces[i].points),
             centres=geometry.transform(poses[i], surfaces[i].centres),
             normals=(signs[i] or 1.0) * surfaces[i].normals @ geometry.rotation(poses[i]).T,
             facing=surfaces[i].facing & bool(signs[i]),

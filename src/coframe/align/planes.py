@@ -22,6 +22,8 @@ from coframe.types import Array, Pose, Poses
 
 # [size] Steps with each gate before it is halved.
 STEPS = 3
+# [guard] The smallest gate over the largest.
+SMALLEST = 2.0**-10
 # [limit] Standard deviations of the points of a patch: with this gate Tukey's weights are 95 %
 # efficient where noise is normal.
 SIGMAS = 4.7
@@ -58,7 +60,8 @@ def settle(
     variances = np.concatenate([each.variances[each.flat] for each in some])
     radius = float(np.median(np.concatenate([each.radii for each in some])))
     noise = float(np.sqrt(np.median(variances))) if len(variances) else radius
-    smallest = min(max(SIGMAS * noise, radius / 16), radius)
+    # Points that coincide have patches without a size.
+    smallest = max(min(max(SIGMAS * noise, radius / 16), radius), gate * SMALLEST)
     poses = anchor = start
     while True:
         if gate < radius:
@@ -135,13 +138,8 @@ def _rows(
     gate: float,
     sign: float,
 ) -> tuple[Float[Array, "n P"], Float[Array, " n"], Float[Array, " n"]]:
-    """Per point of one cloud near a patch of another: how a twist raises it, its height, a weight.
-
-    Points, not centres of patches: these lie inside of a curved surface, the deeper the larger the
-    patch, which would draw clouds of different density into each other. A plane lies inside as
-    well; but of that, the rows of both directions cancel.
-    """
-    x = geometry.transform(motion, one.points)
+    """Per patch of one cloud near another: how a twist raises it, its height, its weight."""
+    x = geometry.transform(motion, one.centres)
     distance, rows = other.tree.query(x, distance_upper_bound=gate)
     near = np.flatnonzero(np.isfinite(distance) & one.flat)
     rows, distance, x = rows[near], distance[near], x[near]

@@ -76,6 +76,8 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
     surfaces = run.surfaces()
     gates = [(starts[0], gate) for gate in recipe.gates]
     gates += [(start, recipe.gates[0]) for start in starts[1:]]
+    if run.constraints.targets:
+        gates = []  # planes know nothing of targets, whose poses are good
     settle = partial(planes.settle, surfaces, constraints=run.constraints)
     candidates = [starts[0], *(settle(start, gate) for start, gate in gates)]
     if all(agreement(surfaces, each, recipe.evidence).silent for each in candidates):

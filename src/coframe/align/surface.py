@@ -88,11 +88,12 @@ class Refined:
 def refine(run: Run, poses: Poses, count: int) -> Refined | None:
     """The poses that the clouds' common surface asks for, of at most `count` points of each cloud.
 
-    None where the clouds have no common surface, or where it is not known how they face.
+    None where the clouds have no common surface, where it is not known how they face, and where
+    targets tie them, which the step does not know.
     """
     recipe = run.recipe.surface
     M, D = len(poses), poses.shape[1] - 1
-    if D != 3 or M < 2 or joint_sparse.pays(M, run.last.components):
+    if D != 3 or M < 2 or joint_sparse.pays(M, run.last.components) or run.constraints.targets:
         return None
     rows = [sampling.draw_rows(available, count, run.rng) for available in run.counts]
     shuffles = [np.random.default_rng(seed) for seed in run.rng.integers(2**63, size=M)]
@@ -229,14 +230,16 @@ class Solved:
         free = constraints.allowed(len(twists), 3).sum() - 6 * constraints.gauge_free
         return float(x @ self.equations.H @ x / max(free, 1))
 
-    def covariance(self, poses: Poses, constraints: Constraints) -> Float[Array, "M 6 6"]:
-        """Of each pose's error."""
+    def covariance(
+        self, poses: Poses, constraints: Constraints, bias: Float[Array, "M 6"]
+    ) -> Float[Array, "M 6 6"]:
+        """Of each pose's error: chance, and a bias of unknown sign."""
         H, g = self.equations.H.copy(), self.equations.gradient.copy()
         equations = DenseEquations(H, g)
         for prior in constraints.priors:
             equations.add(prior.cloud, *prior.normal_equations(poses[prior.cloud], self.centre))
         found = equations.covariances(constraints.allowed(len(poses), 3), constraints.gauge_free)
-        return about_clouds(found, self.centre, poses)
+        return about_clouds(found + bias[:, :, None] * bias[:, None], self.centre, poses)
 
 
 @quiet_blas()
@@ -265,9 +268,9 @@ def refine_surfaces(
         if loop.largest_step(twists, RADIUS) > recipe.distinct:
             break  # another place: far more than a last step
         chance = now.chance(twists, constraints)
-        twists = (1 - 0.5 / max(chance, 1.0)) * twists
-        poses = geometry.about(geometry.exp(twists), now.centre) @ poses
-        found = Refined(poses, now.covariance(poses, constraints))
+        left = 0.5 / max(chance, 1.0) * twists
+        poses = geometry.about(geometry.exp(twists - left), now.centre) @ poses
+        found = Refined(poses, now.covariance(poses, constraints, left))
         if chance < 1:
             break
     return found
