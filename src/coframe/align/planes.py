@@ -113,10 +113,9 @@ def _step(
         blocks[j, j] += stay * np.eye(P)
     for prior in constraints.priors:
         H, drawn = prior.normal_equations(poses[prior.cloud], centre)
-        # Planes have no noise here: what is known beforehand counts as much as all of them.
-        weight = mean * P / np.trace(H)
-        blocks[prior.cloud, prior.cloud] += weight * H
-        g[prior.cloud] += weight * drawn
+        # Heights over planes are off by about the gate.
+        blocks[prior.cloud, prior.cloud] += gate**2 * H
+        g[prior.cloud] += gate**2 * drawn
     allowed = constraints.allowed(M, D).ravel()
     first = P * np.array(list(blocks))
     rows, columns = np.broadcast_arrays(
