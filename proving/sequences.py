@@ -34,6 +34,8 @@ IMAGES = 80
 DESK, KITCHEN = (100, 300), (0, 160)
 # [format] [m] Of a frame of the street: points that are nearer.
 STREET_REACH = 60.0
+# [format] Frames per second of the kitchen, whose images have no times; its true trajectory has.
+RATE = 30.0
 # [format] Frames are given as they are, without poses.
 CONDITIONS = ("in_own_frame",)
 
@@ -95,9 +97,10 @@ def _depth_images(folder: str, first: int, rng: np.random.Generator) -> Scans:
     path = datasets.root() / folder
     camera = "freiburg1" if "freiburg1" in folder else None
     frames = coframe.open_frames(path, intrinsics=camera)
+    stamps = frames.times if frames.timed else frames.times / RATE
     truth = trajectory.read_tum(path / "groundtruth.txt")
     chosen = np.arange(first, min(first + IMAGES, len(frames)))
-    times = frames.times[chosen]
+    times = stamps[chosen]
     known = (times >= truth.times[0]) & (times <= truth.times[-1])
     clouds = [some(frames[int(i)].points, rng, POINTS) for i in chosen[known]]
     return Scans(folder, clouds, truth.at(times[known]), exact=False)

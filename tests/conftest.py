@@ -37,7 +37,10 @@ _compiled = {
     "em/kernels.py",
     "em/joint_kernels.py",
     "em/joint_sparse_kernels.py",
+    "align/surface_kernels.py",
+    "start/clique_kernels.py",
     "particles/density_kernels.py",
+    "start/planar_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
 _modules = {

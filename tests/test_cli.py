@@ -233,3 +233,40 @@ def test_evaluate_a_trajectory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     told = json.loads(CliRunner().invoke(app, "evaluate . --truth truth.txt --json").stdout)
     assert (told["poses"], told["matched"]) == (20, 20)
     assert max(told["ate"]["largest"], told["rpe"]["largest"], told["rpe_deg"]["largest"]) < 1e-5
+    assert "kitti" not in told
+    trajectory.write_kitti(tmp_path / "truth.kitti", truth)
+    for truth_file in ("truth.kitti", "truth.txt"):
+        shown = CliRunner().invoke(app, f"evaluate trajectory.txt --truth {truth_file} --json")
+        again = json.loads(shown.stdout)
+        assert again["matched"] == 20
+        assert again["ate"]["largest"] < 1e-5
+    assert again["by"] == "time"
+
+
+def test_evaluate_prints_the_errors_of_kitti(tmp_path: Path) -> None:
+    """A straight drive of 300 m, 1 % too long and 0.02 degrees a metre askew."""
+    count, rate = 301, np.radians(0.02)
+    steps = np.tile(np.eye(4), (count, 1, 1))
+    steps[1:, 0, 3] = 1
+    truth = trajectory.Trajectory(np.arange(count) / 10, np.cumsum(steps, 0))
+    truth.poses[:, :3, :3] = np.eye(3)
+    truth.poses[:, 3] = [0, 0, 0, 1]
+    turning = geometry.exp(np.array([0, 0, rate, 1.01, 0, 0]))
+    poses = [np.eye(4)]
+    for _ in range(count - 1):
+        poses.append(poses[-1] @ turning)
+    trajectory.write_kitti(
+        tmp_path / "found.txt", trajectory.Trajectory(truth.times, np.array(poses))
+    )
+    trajectory.write_kitti(tmp_path / "truth.txt", truth)
+    command = ["evaluate", str(tmp_path / "found.txt"), "--truth", str(tmp_path / "truth.txt")]
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert told["by"] == "number of the frame"
+    assert told["kitti"]["rotation_deg_per_m"] == pytest.approx(0.02, rel=0.02)
+    assert 1 < told["kitti"]["translation_percent"] < 4
+    assert "KITTI, over 100 to 800 m" in CliRunner().invoke(app, command).stdout
+    trajectory.write_kitti(
+        tmp_path / "truth.txt", trajectory.Trajectory(truth.times[:9], truth.poses[:9])
+    )
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2

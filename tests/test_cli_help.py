@@ -114,6 +114,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for truth in ("truth.json", "poses.json"):
         pose_files.write(folder / truth, [*names, "new"], poses)
     pose_files.write(folder / "start.json", [*names, "new"], geometry.identity(4, 3))
+    where = np.random.default_rng(2).normal(size=(5, 3))
+    seen = [
+        (f"{name},T{i}", geometry.transform(geometry.inverse(pose), where[i : i + 1])[0])
+        for name, pose in zip(names, poses, strict=False)
+        for i in range(5)
+    ]
+    known = [(f"T{i}", position) for i, position in enumerate(where)]
+    for table, rows in (("targets.csv", seen), ("control.csv", known)):
+        lines = [
+            ",".join([first, *map(str, position.tolist()), "0.01"]) for first, position in rows
+        ]
+        (folder / table).write_text("\n".join(lines))
     (folder / "rgbd_dataset_freiburg1_desk").mkdir()
     for j, cloud in enumerate(clouds):
         ply.write(folder / "rgbd_dataset_freiburg1_desk" / f"{j}.ply", cloud)

@@ -18,12 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenes import unchecked
 
 import coframe
 from coframe.data import simulate
 from coframe.io import ply
-from coframe.start import match
 
 pytest.importorskip("pwd", reason="needs forks, users and signals as POSIX has them")
 
@@ -82,7 +80,7 @@ def test_a_forked_child_registers_to_the_same_bits() -> None:
 
 
 def test_a_child_forked_while_another_thread_registers_registers_too() -> None:
-    """The other thread has a lock, a BLAS limit and a matcher that the child must not wait for."""
+    """The other thread has a lock and a BLAS limit that the child must not wait for."""
     here, before, there, after = run_script("""
 from threadpoolctl import threadpool_info
 def blas():
@@ -372,66 +370,6 @@ def test_a_signal_is_answered_while_threads_are_busy(scans: Path, number: int) -
     assert json.loads(out) == {"error": "interrupted", "exit_code": code}
     with coframe.Checkpoint(scans / output / "checkpoint.db", resume=True) as checkpoint:
         assert checkpoint.kept("done")["value"].tolist() == [0, 1, 2]
-
-
-# The native matcher
-
-
-def matched() -> coframe.Registration:
-    clouds = simulate.scene(
-        3, 300, degrees=50.0, motion_degrees=180.0, rng=np.random.default_rng(1)
-    ).clouds
-    options = coframe.Options(components=30, points=200, iterations=1, start="match")
-    with unchecked():
-        return coframe.register(clouds, options=options)
-
-
-def test_a_matcher_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "__file__", "/nowhere/match.py")
-    with pytest.raises(
-        coframe.InputError, match=r"start: expected the native matcher.*matcher_proc"
-    ):
-        matched()
-
-
-def test_a_matcher_that_cannot_be_imported_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "kiss_matcher.py").write_text("raise ImportError('libgomp.so.1: not found')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(coframe.InputError, match=r"start: expected the native matcher.*libgomp"):
-        matched()
-
-
-@pytest.mark.slow
-def test_a_matcher_that_always_crashes_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "kiss_matcher.py").write_text(
-        "import os\nclass KISSMatcherConfig:\n    def __init__(self, *_): os.abort()"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = matched()
-    assert [text for text in result.warnings if "the matcher crashed on " in text]
-
-
-def test_a_forked_child_leaves_the_matcher_of_its_parent_alone() -> None:
-    found = run_script("""
-from coframe.start.match import MatcherProcess
-rng = np.random.default_rng(0)
-points = rng.normal(size=(50, 3)) * 10
-matcher = MatcherProcess()
-def motions():
-    return str(np.round(matcher.motions(points, points + 1.0)[0], 3).tolist()).replace(" ", "")
-first, process = motions(), matcher._process.pid
-def in_child():
-    found = motions()
-    own = matcher._process.pid
-    matcher.close()
-    return f"{found} {own != process}"
-print(first, forked(in_child), motions(), matcher._process.pid == process)
-""")
-    assert found == [found[0], found[0], "True", found[0], "True"]
 
 
 def test_ctrl_c_in_python_ends_every_phase_at_its_next_iteration() -> None:

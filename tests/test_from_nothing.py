@@ -2,10 +2,8 @@
 """A start from nothing: what is found is right, and what cannot be found is said."""
 
 import itertools
-import os
-import signal
-from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from coframe.evaluate import metrics
 from coframe.input.alike import unit_doubt
 from coframe.input.normalise import Summary
 from coframe.input.source import InMemory, Source
-from coframe.start import features, graph, match, search, verify
+from coframe.start import clique_kernels, features, graph, match, planar, search, verify
 from coframe.start.features import ThinScan
 from coframe.start.match import Edge
 from coframe.start.recipe import START, StartRecipe
@@ -158,43 +156,130 @@ def test_evidence_is_about_the_same_in_both_directions(
     assert there.weight == pytest.approx(back.weight, rel=0.2)
 
 
-# The native matcher
+# The matcher
 
 
-def test_a_crash_of_the_native_code_costs_one_pair(
-    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
+def false_matches(
+    right: int, wrong: int, seed: int = 0, noise: float = 0.2
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Points and normals of both sides of correspondences, of which the first so many are right,
+    and the motion of these.
+    """
+    rng = np.random.default_rng(seed)
+    motion = geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3) * 30)
+    p, n = rng.normal(size=(2, right + wrong, 3))
+    p *= 15
+    n /= np.linalg.norm(n, axis=1, keepdims=True)
+    q = geometry.transform(motion, p) + noise * rng.normal(size=p.shape)
+    m = n @ geometry.rotation(motion).T
+    q[right:] = rng.permutation(q[right:])
+    m[right:] = rng.permutation(m[right:])
+    return [p, q, n, m], motion
+
+
+def solve(matches: list[np.ndarray], count: int = 2) -> np.ndarray:
+    gates = START.first_gate, START.neighbour_distance, START.motion_radius
+    return clique_kernels.find_motions(
+        *matches, count, START.neighbour_distance, START.min_normal_cosine, *gates
+    )
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(8, 0), (12, 100), (20, 400), (60, 1500)])
+def test_a_few_right_correspondences_are_found_among_many_wrong_ones(
+    right: int, wrong: int
 ) -> None:
-    scans = search.ThinScans.of(*here(turned.clouds), 2000).scans
-    pairs = [(0, 1), (1, 2), (2, 3)]
-    calls = itertools.count()
-    whole = match.MatcherProcess.motions
-
-    def dying(self: match.MatcherProcess, source: np.ndarray, target: np.ndarray) -> Any:
-        if next(calls) == 1:  # a process that is running is killed as a crash would
-            assert self._process is not None
-            os.kill(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        return whole(self, source, target)
-
-    sound, none = match.match_pairs(scans, pairs)
-    monkeypatch.setattr(match.MatcherProcess, "motions", dying)
-    edges, crashed = match.match_pairs(scans, pairs)
-    assert none == []
-    assert crashed == [(1, 2)]
-    assert [(e.first, e.second) for e in edges] == [(0, 1), (2, 3)]
-    np.testing.assert_array_equal(edges[1].best.motion, sound[2].best.motion)
+    for seed in range(5):
+        matches, motion = false_matches(right, wrong, seed)
+        assert verify.motion_distance(solve(matches)[0], motion) < 1.0
 
 
-def test_the_recipe_says_how_many_motions_are_sought(
+def test_exact_correspondences_give_the_exact_motion() -> None:
+    matches, motion = false_matches(20, 30, noise=0.0)
+    np.testing.assert_allclose(solve(matches)[0], motion, atol=1e-9)
+
+
+def test_wrong_correspondences_that_a_mirror_makes_give_no_mirror() -> None:
+    matches, _ = false_matches(30, 0)
+    mirror = np.diag([1.0, 1.0, -1.0])
+    matches[1] = matches[1] @ mirror
+    matches[3] = matches[3] @ mirror
+    for motion in solve(matches):
+        assert np.linalg.det(geometry.rotation(motion)) == pytest.approx(1.0)
+
+
+def test_two_motions_are_both_found_the_stronger_first() -> None:
+    (strong, one), (weak, other) = false_matches(40, 0, seed=1), false_matches(20, 100, seed=2)
+    matches = [np.concatenate(both) for both in zip(strong, weak, strict=True)]
+    found = solve(matches)
+    assert verify.motion_distance(found[0], one) < 1.0
+    assert verify.motion_distance(found[1], other) < 1.0
+    assert len(solve(matches, 1)) == 1
+
+
+def test_correspondences_may_come_in_any_order_and_in_any_frame() -> None:
+    matches, _ = false_matches(20, 200)
+    order = np.random.default_rng(3).permutation(220)
+    turn = geometry.pose(geometry.random_rotation(np.random.default_rng(4), 3), np.full(3, 7.0))
+    turned = [
+        matches[0],
+        geometry.transform(turn, matches[1]),
+        matches[2],
+        matches[3] @ geometry.rotation(turn).T,
+    ]
+    first = solve(matches)[0]
+    np.testing.assert_allclose(solve([part[order] for part in matches])[0], first, atol=1e-6)
+    np.testing.assert_allclose(solve(turned)[0], turn @ first, atol=1e-6)
+
+
+def test_points_that_coincide_or_correspond_to_nothing_give_no_motion_that_is_not_finite() -> None:
+    matches, _ = false_matches(0, 50)
+    assert np.isfinite(solve(matches)).all()
+    same = [np.zeros((10, 3)), np.ones((10, 3)), matches[2][:10], matches[2][:10]]
+    assert np.isfinite(solve(same)).all()
+    assert len(solve([part[:3] for part in matches])) == 0
+
+
+def test_normals_that_disagree_speak_against_a_motion() -> None:
+    matches, motion = false_matches(30, 60)
+    matches[3] = -matches[3]
+    assert all(verify.motion_distance(found, motion) > 5 for found in solve(matches))
+
+
+def test_the_recipe_says_how_many_motions_are_sought_at_most(
     neighbours: tuple[ThinScan, ThinScan, np.ndarray],
 ) -> None:
-    points = match.correspondences(*neighbours[:2])
+    a, b, true = neighbours
     for count in (1, 2, 3):
-        with closing(match.MatcherProcess(replace(START, motions_per_pair=count))) as matcher:
-            found = matcher.motions(*points)
-        assert found is not None
-        assert len(found) == count
-        assert verify.motion_distance(found[0], neighbours[2]) < 5
+        found = match.find_motions(a, b, replace(START, motions_per_pair=count))
+        assert len(found) <= count
+        assert verify.motion_distance(found[0], true) < 5
+
+
+def test_matches_are_the_same_for_any_number_of_threads(turned: simulate.SimulatedScene) -> None:
+    pairs = [(0, 1), (1, 2), (2, 3), (0, 2)]
+    edges = [
+        match.match_pairs(search.ThinScans.of(*here(turned.clouds, threads), 1000).scans, pairs)
+        for threads in (1, 3)
+    ]
+    for one, other in zip(*edges, strict=True):
+        np.testing.assert_array_equal(one.best.motion, other.best.motion)
+        assert one.best.weight == other.best.weight
+
+
+def test_pairs_that_a_checkpoint_knows_are_not_matched_again(
+    turned: simulate.SimulatedScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = search.ThinScans.of(*here(turned.clouds), 1000).scans
+    pairs = [(0, 1), (1, 2)]
+    with coframe.Checkpoint(tmp_path / "run.db") as checkpoint:
+        first = match.match_pairs(scans, pairs, checkpoint=checkpoint)
+        monkeypatch.setattr(match, "correspondences", refuse)
+        again = match.match_pairs(scans, pairs, checkpoint=checkpoint)
+        for one, other in zip(first, again, strict=True):
+            np.testing.assert_array_equal(one.best.motion, other.best.motion)
+        monkeypatch.setattr(match, "MATCHER", "another")
+        with pytest.raises(AssertionError):
+            match.match_pairs(scans, pairs, checkpoint=checkpoint)
 
 
 def test_progress_counts_every_pair(turned: simulate.SimulatedScene) -> None:
@@ -310,8 +395,49 @@ def test_clouds_that_lie_in_place_are_left_there() -> None:
         simulated_scans(4, 800, 90.0, motion_degrees=5.0, motion_shift=0.02, noise_db=45.0).clouds
     )
     assert start.source == "identity"
-    assert start.pairs == 0
+    assert 2 <= start.pairs <= 4  # Each cloud with one other, which finds nothing better.
     np.testing.assert_array_equal(start.poses[0], geometry.identity(4, 3))
+
+
+def ground(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Hills and hollows without an inside."""
+    rng = np.random.default_rng(7)
+    place, width = rng.uniform([-20, -20], [320, 100], (150, 2)), rng.uniform(5, 12, 150)
+    square = (x[:, None] - place[:, 0]) ** 2 + (y[:, None] - place[:, 1]) ** 2
+    return np.c_[x, y, np.exp(-square / (2 * width**2)) @ rng.uniform(-6, 6, 150)]
+
+
+def strips(count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Windows along x that overlap by half and lie in place."""
+    low = 50.0 * np.arange(count)
+    return [ground(rng.uniform(x, x + 100, 6000), rng.uniform(0, 80, 6000)) for x in low]
+
+
+def test_strips_in_place_stay_whichever_way_their_normals_point() -> None:
+    """Ground has no outside: the signs of its normals are a guess for each strip."""
+    clouds = strips(4, np.random.default_rng(0))
+    scans = search.ThinScans.of(*here(clouds), 2000).scans.items
+    assert len({float(np.sign(scan.normals[:, 2].sum())) for scan in scans}) == 2
+    with unchecked():
+        start = find(clouds)
+    assert start.source == "identity"
+    assert len(start.groups) == 1
+    assert start.doubts == ()
+
+
+def test_clouds_beside_their_place_have_both_starts() -> None:
+    """Strips that are some cells off: where they are is one start, where they belong another."""
+    clouds = strips(2, np.random.default_rng(1))
+    clouds[1] = clouds[1] + [4.0, 3.0, 0.0]
+    with unchecked():
+        start = find(clouds)
+    every = [start, *start.rivals]
+    origins = np.array([[0.0, 0.0, 0.0, 1.0], [4.0, 3.0, 0.0, 1.0]])
+    assert [each.source for each in every] == ["identity", "matched"]
+    ends = [np.einsum("jab,jb->ja", each.poses[0], origins) for each in every]
+    gaps = [np.linalg.norm(end[0] - end[1]) for end in ends]
+    assert gaps[0] == 5
+    assert gaps[1] < 1
 
 
 def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
@@ -325,6 +451,36 @@ def test_a_turntable_s_scans_do_not_lie_in_place() -> None:
     assert (
         metrics.rotation_errors(start.poses[0], geometry.pose(turns, np.zeros((15, 3)))).max() < 3
     )
+
+
+def test_a_corridor_in_the_plane_has_several_motions_of_one_angle() -> None:
+    """Doors are equal and their distances differ: shifts by a door have many votes, too."""
+    x = np.arange(0, 40, 0.5)
+    doors = [np.c_[np.full(6, at), np.linspace(0.5, 3, 6)] for at in (5.0, 14.0, 26.0, 31.0)]
+    plan = np.concatenate([np.c_[x, 0 * x], np.c_[x, 0 * x + 8], *doors])
+    a, b = plan[plan[:, 0] < 28], plan[plan[:, 0] > 10]
+    turn = geometry.rotation(geometry.exp(np.array([0.7, 0.0, 0.0])))
+    one, other = (planar.planar_scan(each, START) for each in (a, b @ turn.T))
+    true = np.eye(4)
+    true[:2, :2] = turn
+    found = planar.find_motions(one, other, START)
+    assert min(verify.motion_distance(motion, true) for motion in found) < START.first_gate
+    angles = [np.arctan2(motion[1, 0], motion[0, 0]) for motion in found]
+    assert sum(abs(angle - 0.7) < 0.1 for angle in angles) > 1
+
+
+def test_of_many_clouds_in_the_plane_those_are_tried_that_look_alike() -> None:
+    rng = np.random.default_rng(0)
+    plans = [np.cumsum(rng.normal(size=(60, 2)), 0) for _ in range(4)]
+    scans = [planar.planar_scan(plan, START) for plan in plans]
+    turn = geometry.rotation(geometry.exp(np.array([2.0, 0.0, 0.0])))
+    again = planar.planar_scan(plans[2] @ turn.T + 5.0, START)
+    assert np.argmax([planar.similarity(scan, again, START) for scan in scans]) == 2
+    few = replace(START, partners=4)
+    many = [planar.planar_scan(plans[k % 4] @ turn.T, START) for k in range(12)]
+    pairs = match.candidate_pairs(Local(many), rng, few, planar.similarity)
+    assert len(pairs) < 12 * 11 / 2
+    assert {(a, b) for a, b in itertools.combinations(range(12), 2) if a % 4 == b % 4} <= set(pairs)
 
 
 def test_clouds_in_the_plane() -> None:

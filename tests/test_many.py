@@ -157,7 +157,7 @@ def test_repetitions_of_the_last_level_leave_only_poses(monkeypatch: pytest.Monk
         return found
 
     monkeypatch.setattr(Run, "fit", watched)
-    schedule.finish(run, schedule.Trials(drawn, start, []))
+    schedule.finish(run, schedule.Trials(drawn, run.surfaces(), start, []))
     assert len(counts) == recipe.repetitions * (1 + recipe.max_repetitions) + 1
     assert max(counts) == recipe.repetitions - 1
     assert counts[-1] == 0

@@ -21,6 +21,7 @@ from coframe import geometry
 from coframe.data import simulate
 from coframe.io import ply
 from coframe.report import charts, markup, numbers, page, run, scene
+from coframe.report.links import short_names
 from coframe.report.run import Run
 from coframe.result import plot
 from coframe.result.colours import palette
@@ -480,3 +481,35 @@ def test_failed_clouds_do_not_count_for_the_typical_gap(result: coframe.Registra
 def test_components_of_a_single_point_have_no_extent() -> None:
     flat = np.diag([-1e-20, -1e-21, -1e-22])[None]
     assert np.array_equal(scene.roots(np.ones((1, 3)), flat), [[1, 1, 1, 0, 0, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["happyStandRight_0", "happyStandRight_24"], ["0", "24"]),
+        (["scan9", "scan10", "scan11"], ["9", "10", "11"]),
+        (["site north 1", "site south 1"], ["north 1", "south 1"]),
+        (["a1", "b1"], ["a1", "b1"]),
+        (["scan 1", "scan 1 again"], ["1", "1 again"]),
+        (["scan100", "scan101"], ["100", "101"]),
+        (["one"], ["one"]),
+    ],
+)
+def test_names_lose_what_all_begin_with(names: list[str], short: list[str]) -> None:
+    assert short_names(names) == short
+
+
+def test_clouds_with_the_same_reason_are_one_notice() -> None:
+    found = numbers.grouped(
+        [
+            numbers.Notice("weak", None, "A."),
+            numbers.Notice("weak", "a", "weak: only 12% of its points"),
+            numbers.Notice("failed", "b", "failed: only 3% of its points"),
+            numbers.Notice("weak", "c", "weak: only 18.5% of its points"),
+        ]
+    )
+    assert [(each.level, each.cloud) for each in found] == [
+        ("weak", None),
+        ("weak", "a, c"),
+        ("failed", "b"),
+    ]

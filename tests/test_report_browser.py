@@ -140,7 +140,10 @@ def opened(open_page: Open, result: coframe.Registration) -> Opened:
     colours = [rng.integers(0, 256, (len(cloud), 3)).astype(np.uint8) for cloud in result.clouds]
     columns = tuple(dict(zip(("red", "green", "blue"), each.T, strict=True)) for each in colours)
     coloured = dataclasses.replace(result, attributes=columns)
-    return open_page(coloured, run=report.Run(start=geometry.identity(4, 3)))
+    command = "coframe register scans -o out"
+    found = open_page(coloured, run=report.Run(command, start=geometry.identity(4, 3)))
+    found.page.locator("#position").fill("0")
+    return found
 
 
 def test_it_draws_says_nothing_and_asks_for_nothing(opened: Opened) -> None:
@@ -217,6 +220,16 @@ CONTROLS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None], tuple[st
     "zoom by key": (press("#view", "+"), click("#reset"), ("view",)),
     "move the section": (drag("#section"), click("#reset"), ("section",)),
     "zoom the section": (press("#section", "-"), click("#reset"), ("section",)),
+    "link": (
+        click("#links button[data-pair] >> nth=0"),
+        click("#links button[data-pair] >> nth=0"),
+        ("view", "section"),
+    ),
+    "cell of a matrix": (
+        click('table.overlap td[data-pair="0 1"]'),
+        click('table.overlap td[data-pair="0 1"]'),
+        ("view", "section"),
+    ),
     "chart": (
         lambda page: page.locator("#convergence .chart").first.click(),
         click("#after"),
@@ -235,6 +248,36 @@ def test_each_control_changes_the_picture_and_back(opened: Opened, control: str)
     after = {canvas: opened.look(canvas)["sum"] for canvas in before}
     assert {canvas for canvas in before if during[canvas] != before[canvas]} == set(canvases)
     assert after == before
+
+
+def test_a_pair_is_shown_alone_and_marked_wherever_it_is(opened: Opened) -> None:
+    page = opened.page
+    shown = "() => [...document.querySelectorAll('.chip input')].map((box) => box.checked)"
+    page.locator('table.gap td[data-pair="2 0"]').click()
+    assert page.evaluate(shown) == [True, False, True, False]
+    assert page.locator("td.chosen").count() == 4  # both ways, in both matrices
+    page.locator('table.overlap td[data-pair="3 1"]').click()
+    assert page.evaluate(shown) == [False, True, False, True]
+    page.locator('table.overlap td[data-pair="3 1"]').click()
+    assert page.evaluate(shown) == [True] * 4
+    assert page.locator(".chosen").count() == 0
+    links = page.locator("svg.plan line.link")
+    assert links.count() == page.locator("#links tbody tr").count() > 0
+
+
+def test_clouds_marked_as_wrong_give_the_command_without_them(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#links summary").click()
+    assert page.is_hidden("#again")
+    boxes = page.locator("[data-exclude]")
+    boxes.nth(1).check()
+    boxes.nth(3).check()
+    again = page.locator("#again").text_content()
+    assert again == "coframe register scans -o out --exclude 'cloud 1' --exclude 'cloud 3'"
+    boxes.nth(1).uncheck()
+    boxes.nth(3).uncheck()
+    assert page.is_hidden("#again")
+    page.locator("#links summary").click()
 
 
 def test_thickness_lets_more_points_in(opened: Opened) -> None:
@@ -448,7 +491,7 @@ def test_without_webgl_or_scripts_the_figures_remain(
         page = browser.new_context(**options).new_page()
         page.goto(path.as_uri())
         assert page.is_visible("#no-webgl") == (not options)
-        assert page.locator(".clouds tbody tr").count() == 4
+        assert page.locator("#poses .clouds tbody tr").count() == 4
         assert page.is_visible(".clouds")
         assert page.locator("#convergence polyline").first.is_visible()
     browser.close()

@@ -31,6 +31,7 @@ from coframe.sequence.recipe import SEQUENCE
 from coframe.sequence.tracker import Tracker
 
 CAMERA = Intrinsics(130.0, 130.0, 79.5, 59.5, 5000.0)
+PATHS = ["trajectory.txt", "trajectory.kitti.txt", "trajectory.json"]
 FAST = TrackOptions(points=500, components=250, every=3, window=6, iterations=3)
 
 
@@ -149,6 +150,75 @@ def test_units_do_not_matter(source, tracked):
     )
     places = geometry.translation(thousands.poses) / 1000
     np.testing.assert_allclose(places, geometry.translation(metres.poses), atol=1e-6)
+
+
+def test_points_with_times_are_corrected_for_the_motion_of_the_sensor():
+    """A sensor that moves by 20 cm and turns by 4 degrees while it measures one frame."""
+    rng = np.random.default_rng(0)
+    walls = rng.uniform(-1, 1, (3000, 3)) * [4, 3, 2]
+    sides = np.repeat(np.arange(3), 1000)
+    walls[np.arange(3000), sides] = np.array([4, 3, 2])[sides] * rng.choice([-1, 1], 3000)
+    step = geometry.exp(np.array([0, 0, np.radians(4), 0.2, 0, 0]))
+    truth = [geometry.exp(np.array([0, 0, 0, -1.0, 0, 0]))]
+    for _ in range(9):
+        truth.append(truth[-1] @ step)
+    shares = np.linspace(-0.5, 0.5, 3000)
+    within = geometry.exp(shares[:, None] * geometry.log(step))
+
+    def frame(i, known):
+        seen = geometry.inverse(truth[i] @ within)
+        points = np.einsum("nij,nj->ni", seen[:, :3, :3], walls) + seen[:, :3, 3]
+        offsets = 0.1 * shares if known else None
+        return frames.Frame(0.1 * i, points, np.ones(3000), f"{i}", offsets)
+
+    def error(known):
+        names = tuple(map(str, range(10)))
+        source = frames.FrameSource(names, 0.1 * np.arange(10), lambda i: frame(i, known))
+        found = coframe.track(source, options=replace(FAST, points=1000)).poses
+        motion = geometry.inverse(found[3]) @ found[9]
+        true = geometry.inverse(truth[3]) @ truth[9]
+        return np.linalg.norm(geometry.translation(geometry.inverse(true) @ motion))
+
+    assert error(True) < 0.02
+    assert error(True) < 0.5 * error(False)
+
+
+def along_a_tunnel(x, rng, *, ends):
+    """What a lidar at x sees of a straight tunnel, or of a hall of its size with walls at its
+    ends.
+    """
+    rays = rng.normal(size=(4000, 3))
+    rays /= np.linalg.norm(rays, axis=1)[:, None]
+    far = np.full(4000, np.inf)
+    walls = [(1, 1.8), (1, -2.2), (2, 1.4), (2, -1.6)]
+    walls += [(0, -4 - x), (0, 6 - x)] if ends else []
+    for axis, side in walls:
+        hit = side / rays[:, axis]
+        far = np.where((hit > 0) & (hit < far), hit, far)
+    seen = far < 15
+    return rays[seen] * far[seen][:, None] + rng.normal(scale=0.005, size=(int(seen.sum()), 3))
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["tunnel", "hall"])
+def test_a_direction_that_nothing_determines_is_said(tmp_path, ends):
+    rng = np.random.default_rng(1)
+    clouds = [along_a_tunnel(0.05 * i, rng, ends=ends) for i in range(18)]
+    result = coframe.track(clouds, options=TrackOptions(points=1000, components=300))
+    if ends:
+        assert result.degenerate == ()
+        np.testing.assert_allclose(result.poses[-1, :3, 3], [0.85, 0, 0], atol=0.01)
+        return
+    (stretch,) = result.degenerate
+    assert stretch.first <= 3
+    assert stretch.last >= 14
+    assert abs(stretch.direction[0]) > 0.99
+    assert stretch.ratio < 0.05
+    result.save(tmp_path)
+    (loaded,) = Track.load(tmp_path).degenerate
+    np.testing.assert_array_equal(loaded.direction, stretch.direction)
+    assert json.loads((tmp_path / "track.json").read_text())["degenerate"][0]["first"] <= 3
+    page = coframe.report.track.html(result)
+    assert f"undetermined: frames {stretch.first} to" in page
 
 
 def edited(source, change):
@@ -441,7 +511,7 @@ def test_a_track_is_saved_and_loaded_to_the_bit(tmp_path, tracked):
 def test_a_track_that_found_nothing_leaves_no_clouds_of_another_behind(tmp_path, tracked):
     tracked.save(tmp_path)
     nothing = coframe.track([np.zeros((3, 3))] * 2, options=FAST)
-    written = ["trajectory.txt", "track.json", "state.npz", "manifest.json"]
+    written = [*PATHS, "track.json", "state.npz", "manifest.json"]
     assert nothing.save(tmp_path) == written
     assert not (tmp_path / "merged.ply").exists()
     assert Track.load(tmp_path).lost.all()
@@ -475,7 +545,7 @@ def test_track_takes_folders_arrays_generators_and_frames(room, source):
 @pytest.mark.parametrize(
     ("source", "given", "words"),
     [
-        ("absent", {}, "absent: expected a folder with a sequence, found nothing"),
+        ("absent", {}, "absent: expected a folder with a sequence or a ROS bag, found nothing"),
         (np.zeros((300, 3)), {}, r"frame 0: .* shape \(N, 3\), found shape \(3,\)"),
         ([{"a": 1}], {}, "frame 0: expected points in space.*found dict"),
         ([], {"intrinsics": "kinect"}, "intrinsics: expected a folder of depth images"),
@@ -608,7 +678,7 @@ def run(*arguments, cwd):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
-FILES = ["trajectory.txt", "model.ply", "merged.ply", "track.json"]
+FILES = [*PATHS, "model.ply", "merged.ply", "track.json"]
 SMALL = ["--points", "300", "--components", "150"]
 
 
@@ -618,6 +688,10 @@ def test_the_command_writes_its_files(room, tmp_path):
     assert "60 of 60 frames, 0 lost" in done.stdout
     found = trajectory.read_tum(tmp_path / "out/trajectory.txt")
     assert trajectory_errors.absolute_errors(found, room[1]).rmse < 0.02
+    for name in PATHS[1:]:
+        other = trajectory.read(tmp_path / "out" / name)
+        np.testing.assert_allclose(other.poses, found.poses, atol=1e-8)
+    np.testing.assert_allclose(other.times, found.times, atol=1e-6)
     assert {"x", "variance", "weight"} <= set(ply.read(tmp_path / "out/model.ply").dtype.names)
     assert "frame" in ply.read(tmp_path / "out/merged.ply").dtype.names
     told = json.loads((tmp_path / "out/track.json").read_text())

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from coframe.evaluate import metrics
     from coframe.input.options import Options
     from coframe.input.prior import PosePrior
+    from coframe.input.targets import ControlPoint, Target, read_control, read_targets
     from coframe.io.frames import open_frames
     from coframe.io.trajectory import Trajectory
     from coframe.paper.sequence import PublishedOptions, track_published
     from coframe.particles.fuse import fuse
     from coframe.particles.fusion import Fit, Fusion, Structure
+    from coframe.result.quality import assess
     from coframe.result.registration import Registration, load
     from coframe.sequence.options import TrackOptions
     from coframe.sequence.track import Track, track
@@ -41,6 +43,7 @@ _HOMES = {
     "Comparison": "baselines.compare",
     "Fit": "particles.fusion",
     "Fusion": "particles.fusion",
+    "ControlPoint": "input.targets",
     "InputError": "errors",
     "Iteration": "em.loop",
     "Mixture": "em.mixture",
@@ -51,10 +54,12 @@ _HOMES = {
     "Registration": "result.registration",
     "Status": "em.loop",
     "Structure": "particles.fusion",
+    "Target": "input.targets",
     "TrackOptions": "sequence.options",
     "Track": "sequence.track",
     "Trajectory": "io.trajectory",
     "Verdict": "align.verdict",
+    "assess": "result.quality",
     "baselines": "",
     "compare": "baselines.compare",
     "datasets": "data",
@@ -67,6 +72,8 @@ _HOMES = {
     "metrics": "evaluate",
     "open_frames": "io.frames",
     "paper": "",
+    "read_control": "input.targets",
+    "read_targets": "input.targets",
     "refine": "api.refine",
     "register": "api.register",
     "report": "",
@@ -79,6 +86,7 @@ _MODULES = {"baselines", "datasets", "evaluate", "metrics", "paper", "report", "
 __all__ = [
     "Checkpoint",
     "Comparison",
+    "ControlPoint",
     "Fit",
     "Fusion",
     "InputError",
@@ -91,10 +99,12 @@ __all__ = [
     "Registration",
     "Status",
     "Structure",
+    "Target",
     "Track",
     "TrackOptions",
     "Trajectory",
     "Verdict",
+    "assess",
     "baselines",
     "compare",
     "datasets",
@@ -107,6 +117,8 @@ __all__ = [
     "metrics",
     "open_frames",
     "paper",
+    "read_control",
+    "read_targets",
     "refine",
     "register",
     "report",

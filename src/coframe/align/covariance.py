@@ -36,8 +36,8 @@ def pose_covariance(
     gauge of the average cloud (or of fixed clouds and priors): a common motion of all clouds is no
     error. `independent` is how many independent points a point of each cloud stands for.
     """
-    system = _system(moments, mixture, poses, constraints, independent, recipe)
-    return _about_clouds(system.covariances(), system.centre, poses)
+    system = information_system(moments, mixture, poses, constraints, independent, recipe)
+    return about_clouds(system.covariances(), system.centre, poses)
 
 
 def error_covariance(
@@ -53,9 +53,9 @@ def error_covariance(
     C is `pose_covariance`; b is `tangential_bias`, taken for an error of unknown sign.
     """
     b = tangential_bias(moments, mixture, poses, constraints, recipe)
-    system = _system(moments, mixture, poses, constraints, independent, recipe)
+    system = information_system(moments, mixture, poses, constraints, independent, recipe)
     chance = system.covariances()
-    return _about_clouds(chance + b[:, :, None] * b[:, None, :], system.centre, poses)
+    return about_clouds(chance + b[:, :, None] * b[:, None, :], system.centre, poses)
 
 
 def tangential_bias(
@@ -82,7 +82,7 @@ def tangential_bias(
     return system.twists(score=gradients[0] - gradients[1])
 
 
-def _system(
+def information_system(
     moments: Moments,
     mixture: Mixture,
     poses: Poses,
@@ -101,7 +101,7 @@ def _system(
     return System(counting, precisions, mixture.centre, poses, constraints, recipe.model)
 
 
-def _about_clouds(
+def about_clouds(
     covariances: Float[Array, "M P P"], centre: Float[Array, " D"], poses: Poses
 ) -> Float[Array, "M P P"]:
     """From covariances of twists about the centre to those of twists about each cloud's origin.

@@ -19,6 +19,7 @@ import numpy as np
 
 from coframe import geometry
 from coframe.align import sampling
+from coframe.align.evidence import Surface, draw_surfaces
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import PerCloud
@@ -64,6 +65,10 @@ class Run:
         rows = [sampling.draw_rows(available, count, self.rng) for available in self.counts]
         shared = (self.recipe.denoise,)
         return self.clouds.map_keep(sampling.draw_cloud, rows, self.frames.each(), shared=shared)
+
+    def surfaces(self) -> list[Surface]:
+        """Patches of each cloud, by which hypotheses are compared: the same ones for all."""
+        return draw_surfaces(self.clouds, self.counts, self.frames, self.last.points, self.recipe)
 
     def thin(self, clouds: PerCloud[Cloud], count: int) -> PerCloud[Cloud]:
         """At most `count` random points of each drawn cloud, in the same kd order."""

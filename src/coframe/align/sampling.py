@@ -47,25 +47,25 @@ def denoise(points: Points, recipe: DenoiseRecipe = ALIGN.denoise) -> tuple[Poin
     """
     tree = cKDTree(points)
     some = points[:: -(-len(points) // SAMPLE)]
-    if not _noisy(_patches(tree, some, recipe), recipe):
+    if not noisy(patches(tree, some, recipe), recipe):
         return points, 1.0
-    patches = _patches(tree, points, recipe)
-    normals = _axes(patches)[1][:, :, 0]
-    height = ((points - patches.mean(1)) * normals).sum(1)
-    return points - height[:, None] * normals, points.shape[1] / patches.shape[1]
+    near = patches(tree, points, recipe)
+    normals = axes(near)[1][:, :, 0]
+    height = ((points - near.mean(1)) * normals).sum(1)
+    return points - height[:, None] * normals, points.shape[1] / near.shape[1]
 
 
-def _patches(tree: cKDTree, points: Points, recipe: DenoiseRecipe) -> Float[Array, "N k D"]:
+def patches(tree: cKDTree, points: Points, recipe: DenoiseRecipe) -> Float[Array, "N k D"]:
     """The nearest neighbours of each point, nearest first."""
     count = min(recipe.neighbours, tree.n)
     return tree.data[tree.query(points, count)[1].reshape(len(points), count)]
 
 
-def _noisy(patches: Float[Array, "N k D"], recipe: DenoiseRecipe) -> bool:
+def noisy(found: Float[Array, "N k D"], recipe: DenoiseRecipe) -> bool:
     """Whether patches are as noise makes them: thick beside their width, and thick at once."""
-    count, D = patches.shape[1:]
-    inner, _ = _axes(patches[:, : recipe.inner])
-    deviations, _ = _axes(patches)
+    count, D = found.shape[1:]
+    inner, _ = axes(found[:, : recipe.inner])
+    deviations, _ = axes(found)
     # Of the scatter of n points, a fitted plane takes D degrees of freedom.
     unbiased = 1.0
     if count > D:
@@ -77,8 +77,8 @@ def _noisy(patches: Float[Array, "N k D"], recipe: DenoiseRecipe) -> bool:
     return bool(thick and at_once)
 
 
-def _axes(patches: Float[Array, "N k D"]) -> tuple[Points, Float[Array, "N D D"]]:
+def axes(found: Float[Array, "N k D"]) -> tuple[Points, Float[Array, "N D D"]]:
     """Standard deviations of each patch along its principal axes, smallest first, and the axes."""
-    d = patches - patches.mean(1, keepdims=True)
-    values, vectors = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / patches.shape[1])
+    d = found - found.mean(1, keepdims=True)
+    values, vectors = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / found.shape[1])
     return np.sqrt(np.maximum(values, 0)), vectors

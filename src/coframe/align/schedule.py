@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
 """From coarse to fine: which levels a registration goes through.
 
-How far the clouds must be allowed to move at first cannot be known beforehand. So several reaches
-are tried on few points, and the likelihood of a common model tells which one was right (`trials`).
-The last level then starts from the best of them (`finish`). See `level` for what a level is.
+How far the clouds must be allowed to move at first cannot be known beforehand. So the start poses
+and what planes make of them (`planes`) are tried on few points (`trials`). To leave the start must
+be earned: a candidate wins if its clouds contradict each other clearly less where they share
+territory (`evidence`). Only where they share none does the likelihood of a common model decide,
+which pays for overlap. The last level then starts from the best trial (`finish`). See `level` for
+what a level is.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +17,17 @@ import numpy as np
 from jaxtyping import Int
 
 from coframe import geometry
+from coframe.align import planes, surface
 from coframe.align.covariance import pose_covariance
+from coframe.align.evidence import Surface, agreement, contradicting, lead
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.per_cloud import PerCloud
-from coframe.em import estep, loop
+from coframe.em import loop
 from coframe.em.constraints import Constraints
 from coframe.em.estep import Cloud
-from coframe.em.loop import Fit, Status
-from coframe.input.normalise import RADIUS, Normalisation
-from coframe.input.source import Source
+from coframe.em.loop import Fit, Iteration, Status
+from coframe.input.normalise import RADIUS
 from coframe.types import Array, Poses
 
 # [guard] Share of the radius: poses that differ by less are the same, however certain they are.
@@ -39,15 +43,17 @@ class Trials:
     """Candidates for the last level, best first."""
 
     drawn: PerCloud[Cloud]  # the points that they were drawn from
+    surfaces: Sequence[Surface]  # by which they are compared
     best: Fit
-    # Fits that ended elsewhere and explain the clouds about as well: more than none means that the
-    # start is in doubt.
+    # Fits that ended elsewhere and do not contradict themselves clearly more.
     rivals: list[Fit]
+    # Clouds that contradict the others clearly more than is typical, or share nothing with them.
+    suspects: tuple[int, ...] = ()
 
     @property
     def doubtful(self) -> bool:
-        """Whether poses that differ explain the clouds about as well."""
-        return bool(self.rivals)
+        """Whether the best fit may be wrong."""
+        return bool(self.rivals or self.suspects)
 
 
 @dataclass(frozen=True)
@@ -59,43 +65,131 @@ class Chain:
     settled: bool  # whether they left the poses unchanged
 
 
-def trials(run: Run, poses: Poses, drawn: PerCloud[Cloud] | None = None) -> Trials:
-    """Try first phases of different reach on few points.
+def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = None) -> Trials:
+    """Try start poses, and poses near them at which the planes of the clouds meet, on few points.
 
-    Where the start is near enough, they all end in one place. Where they end apart and explain the
-    clouds about equally well, none may have found it: on a thin body, say, clouds of its front and
-    its back gain by lying on top of each other.
+    Candidates are in the order in which they are believed: the first start as it is, then with ever
+    more freedom to move; then other starts.
     """
     recipe = run.recipe
     drawn = run.draw(run.last.points) if drawn is None else drawn
-    each = max(recipe.first.points, -(-recipe.first_points // len(drawn)))
-    few = run.thin(drawn, each)
+    surfaces = run.surfaces()
+    gates = [(starts[0], gate) for gate in recipe.gates]
+    gates += [(start, recipe.gates[0]) for start in starts[1:]]
+    if run.constraints.targets:
+        gates = []  # planes know nothing of targets, whose poses are good
+    settle = partial(planes.settle, surfaces, constraints=run.constraints)
+    candidates = [starts[0], *(settle(start, gate) for start, gate in gates)]
+    if all(agreement(surfaces, each, recipe.evidence).silent for each in candidates):
+        attracted = run.map(_attractions(run, drawn, starts[0]))
+        candidates = [*starts, *(fit.poses for fit in attracted)]
+    fits = run.map(_refinements(run, drawn, candidates, recipe.trials[0]))
+    for done, level in enumerate(recipe.trials[1:], 1):
+        run.on_progress(TRIED * done / len(recipe.trials))
+        fits = [fits[k] for k in choose(run, surfaces, fits).possible]
+        poses, histories = [fit.poses for fit in fits], [fit.history for fit in fits]
+        fits = run.map(_refinements(run, drawn, poses, level, histories))
+    return _ranked(run, drawn, surfaces, fits, starts[0])
 
-    def first_phase(deviation: float | None) -> Callable[[Run], Fit]:
-        level = replace(recipe.first, iterations=0) if deviation is None else recipe.first
-        return lambda run: run.fit(few, poses, level, deviation=deviation)
 
-    fits = run.map([first_phase(deviation) for deviation in recipe.reaches])
-    for done, level in enumerate(recipe.trials, 1):
-        run.on_progress(TRIED * done / (1 + len(recipe.trials)))
-        refined = run.map(_refinements(run, drawn, fits, level))
-        fits = sorted(refined, key=run.value, reverse=True)
-        fits = [fit for fit in fits if run.value(fit) > run.value(fits[0]) - recipe.max_deficit]
-    if fits[0].status is Status.STOPPED:
-        return Trials(drawn, fits[0], [])
-    return Trials(drawn, fits[0], rivals(fits, run, recipe.max_deficit))
+def check_start(run: Run, poses: Poses) -> tuple[Int[Array, "_ 2"], ...]:
+    """Per cloud and block of its patches: territory and contradictions near start poses."""
+    surfaces = run.surfaces()
+    near = planes.settle(surfaces, poses, run.recipe.gates[0], run.constraints)
+    return agreement(surfaces, near, run.recipe.evidence).blocks
+
+
+def _attractions(run: Run, drawn: PerCloud[Cloud], start: Poses) -> list[Callable[[Run], Fit]]:
+    """For clouds without planes: tasks with a level of spheres, which attract from far away."""
+    recipe = run.recipe
+    few = run.thin(drawn, max(recipe.first.points, -(-recipe.first_points // len(drawn))))
+
+    def task(deviation: float) -> Callable[[Run], Fit]:
+        return lambda run: run.fit(few, start, recipe.first, deviation=deviation)
+
+    return [task(reach) for reach in recipe.reaches if reach]
 
 
 def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
     """The trials with other start poses beside the best one; these must win clearly."""
     if not others:
         return found
-    candidates = [found.best, *(replace(found.best, poses=poses) for poses in others)]
-    best, *rest = run.map(_refinements(run, found.drawn, candidates, run.recipe.trials[-1]))
-    other = max(rest, key=run.value)
-    if run.value(other) > run.value(best) + run.recipe.min_lead:
-        best, other = other, best
-    return replace(found, best=best, rivals=[other])
+    settle = partial(planes.settle, found.surfaces, constraints=run.constraints)
+    candidates = [settle(poses, run.recipe.gates[0]) for poses in others]
+    tasks = _refinements(run, found.drawn, candidates, run.recipe.trials[-1])
+    fits = [found.best, *run.map(tasks)]
+    return _ranked(run, found.drawn, found.surfaces, fits, found.best.poses)
+
+
+def _refinements(
+    run: Run,
+    drawn: PerCloud[Cloud],
+    candidates: Sequence[Poses],
+    level: Level,
+    histories: Sequence[tuple[Iteration, ...]] = (),
+) -> list[Callable[[Run], Fit]]:
+    """For each candidate the task that takes it through a level, on the same points."""
+    some = run.thin(drawn, level.points)
+
+    def task(poses: Poses, history: tuple[Iteration, ...]) -> Callable[[Run], Fit]:
+        return lambda run: run.fit(some, poses, level, history=history)
+
+    past = histories or [()] * len(candidates)
+    return [task(*each) for each in zip(candidates, past, strict=True)]
+
+
+def _ranked(
+    run: Run,
+    drawn: PerCloud[Cloud],
+    surfaces: Sequence[Surface],
+    fits: Sequence[Fit],
+    start: Poses,
+) -> Trials:
+    """The best fit, those that may be right as well, and clouds that do not fit.
+
+    Where the poses that the fits started from have clearly fewer contradictions, these stay.
+    """
+    recipe = run.recipe.evidence
+    chosen = choose(run, surfaces, fits)
+    best = fits[chosen.best]
+    if best.status is Status.STOPPED:
+        return Trials(drawn, surfaces, best, [])
+    before, after = (agreement(surfaces, each, recipe) for each in (start, best.poses))
+    if lead(before, after) > recipe.clear:
+        best, after = replace(best, poses=start), before
+    others = [fits[k] for k in chosen.possible if _apart(best, fits[k], run.recipe)]
+    others.sort(key=run.value, reverse=True)
+    suspects = {*contradicting(after, recipe), *after.isolated}
+    return Trials(drawn, surfaces, best, others, tuple(sorted(suspects)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of several fits is best, and which are not clearly worse, the best among them."""
+
+    best: int
+    possible: list[int]
+
+
+def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice:
+    """Choose between fits, the one that needs least to be believed first.
+
+    Another one must have a clearly smaller share of contradictions. Where evidence does not decide,
+    the first stays, unless clouds share too little territory: then the likelihood decides, as it
+    does between fits in the same place.
+    """
+    clear = run.recipe.evidence.clear
+    found = [agreement(surfaces, fit.poses, run.recipe.evidence) for fit in fits]
+    best = 0
+    for k in range(1, len(fits)):
+        z = lead(found[k], found[best])
+        likelier = run.value(fits[k]) > run.value(fits[best])
+        silent = found[k].silent or found[best].silent
+        alike = silent or not _apart(fits[best], fits[k], run.recipe)
+        if z > clear or (z > -clear and alike and likelier):
+            best = k
+    possible = [k for k in range(len(fits)) if k == best or lead(found[best], found[k]) <= clear]
+    return Choice(best, possible)
 
 
 def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
@@ -141,8 +235,10 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
 
     starts = [found.best] * recipe.repetitions + found.rivals[:1]
     chains = run.map([partial(repeat, start=start) for start in starts])
-    best, *others = sorted(chains, key=lambda chain: run.value(chain.last), reverse=True)
-    decided = not rivals([best.last, *(chain.last for chain in others)], run, recipe.min_lead)
+    chosen = choose(run, found.surfaces, [chain.last for chain in chains])
+    best = chains[chosen.best]
+    possible = [chains[k].last for k in chosen.possible]
+    decided = not any(_apart(best.last, fit, recipe) for fit in possible)
     deviation = pose_deviation(best.last, run.constraints, recipe)
     ends = [
         poses
@@ -154,44 +250,30 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         ends = [best.last.poses]
     poses = average_poses(ends, run.constraints.gauge_free)
     history, status, settled = best.last.history, best.last.status, best.settled
-    del chains, best, others  # makes room
+    del chains, best, possible  # makes room
     if more:
         many = run.draw(recipe.more_points * last.points)
         end = run.fit(many, poses, again, history=history)
+        poses, history = end.poses, end.history
+        status = Status.STOPPED if end.status is Status.STOPPED else status
     else:
-        end = run.fit(drawn, poses, replace(last, iterations=0), history=history)
+        many = drawn
+    refined = None
     if status is not Status.STOPPED:
         status = Status.CONVERGED if settled else Status.ITERATION_LIMIT
+        refined = surface.refine(run, poses, (recipe.more_points if more else 1) * last.points)
+    if refined is not None:
+        end = run.fit(many, refined.poses, replace(last, iterations=0), history=history)
+        end = replace(end, covariance=refined.covariance)
+    elif not more:
+        end = run.fit(many, poses, replace(last, iterations=0), history=history)
     return replace(end, status=status), decided
 
 
-def validate(run: Run, poses: Poses) -> float:
-    """How well a coarse model, fitted from start poses to some points, explains others.
-
-    The mean log-likelihood of a point left out [nats].
-    """
-    run = replace(run, on_iteration=loop.carry_on)
-    level = run.recipe.trials[-1]
-    rows = [run.rng.permutation(count)[: 2 * level.points] for count in run.counts]
-    frames = run.frames.each()
-    some, others = (run.clouds.map_keep(_half, rows, frames, shared=(first,)) for first in (0, 1))
-    fit = run.fit(some, poses, level)
-    sweep = others.sweep(threads=run.threads, tolerance=estep.TOLERANCE)
-    _, log_likelihood = sweep.moments(fit.poses, fit.mixture)
-    return float(log_likelihood.sum() / sweep.points.sum())
-
-
-def rivals(fits: Sequence[Fit], run: Run, deficit: float) -> list[Fit]:
-    """Of fits, best first: those that ended elsewhere than the best, within a deficit of it."""
-    best, *others = fits
-    twists = [loop.relative_twists(best.poses, fit.poses, best.mixture) for fit in others]
-    steps = [loop.largest_step(twist, RADIUS) for twist in twists]
-    least = run.value(best) - deficit
-    return [
-        fit
-        for fit, step in zip(others, steps, strict=True)
-        if step > run.recipe.distinct and run.value(fit) > least
-    ]
+def _apart(one: Fit, other: Fit, recipe: AlignRecipe) -> bool:
+    """Whether two fits ended in different places."""
+    twists = loop.relative_twists(one.poses, other.poses, one.mixture)
+    return bool(loop.largest_step(twists, RADIUS) > recipe.distinct)
 
 
 def pose_deviation(fit: Fit, constraints: Constraints, recipe: AlignRecipe = ALIGN) -> float:
@@ -213,20 +295,3 @@ def average_poses(results: Sequence[Poses], gauge_free: bool) -> Poses:
     if gauge_free:
         twists = twists - twists.mean(1, keepdims=True)
     return geometry.exp(twists.mean(0)) @ results[0]
-
-
-def _refinements(
-    run: Run, drawn: PerCloud[Cloud], fits: Sequence[Fit], level: Level
-) -> list[Callable[[Run], Fit]]:
-    """For each trial the task that takes it through a level, on the same points."""
-    some = run.thin(drawn, level.points)
-
-    def refinement(fit: Fit) -> Callable[[Run], Fit]:
-        return lambda run: run.fit(some, fit.poses, level, history=fit.history)
-
-    return [refinement(fit) for fit in fits]
-
-
-def _half(cloud: Source, rows: Int[Array, " n"], frame: Normalisation, first: int) -> Cloud:
-    """Every second one of some points, so that another half is left to validate with."""
-    return Cloud.of(frame.enter([cloud.counted().take(rows).points])[0][first::2])

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from scipy.special import gammainc
 
 from coframe import geometry
-from coframe.align.recipe import ALIGN, VerdictRecipe
+from coframe.align.evidence import BLOCK, Freedom, Review, contradicting
+from coframe.align.recipe import ALIGN, EvidenceRecipe, VerdictRecipe
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.types import Array
@@ -99,9 +100,18 @@ def chance(freedom: Float[Array, " M"], recipe: VerdictRecipe) -> Float[Array, "
 
 
 def verdicts(
-    moments: Moments, mixture: Mixture, recipe: VerdictRecipe = ALIGN.verdict
+    moments: Moments,
+    mixture: Mixture,
+    recipe: VerdictRecipe = ALIGN.verdict,
+    checked: Sequence[bool] | None = None,
 ) -> tuple[Verdict, ...]:
-    """A verdict per cloud: does it lie on surface that others see, and where they see it?"""
+    """A verdict per cloud: does it lie on surface that others see, and where they see it?
+
+    `checked`: clouds that agree with others in enough territory to say so, so that little overlap
+    leaves no doubt. Most points of a terrestrial scan lie near the instrument, where nobody else
+    stood.
+    """
+    sure = [False] * len(moments.points) if checked is None else checked
     gap, variance, weight = gaps(moments, mixture)
     total = np.maximum(weight.sum(1), EMPTY)
     residual = np.sqrt((weight * gap**2).sum(1) / total)
@@ -112,8 +122,10 @@ def verdicts(
     inliers = moments.mass.sum(1) / moments.points
     typical = float(np.median(residual))
     found = tuple(
-        Verdict(*_judge(*figures, typical, recipe), *(float(figure) for figure in figures))
-        for figures in zip(overlap, inliers, residual, expected, strict=True)
+        Verdict(*_judge(*figures, typical, known, recipe), *map(float, figures))
+        for figures, known in zip(
+            zip(overlap, inliers, residual, expected, strict=True), sure, strict=True
+        )
     )
     points, freedom = redundancy(moments, recipe)
     parameters = geometry.degrees_of_freedom(mixture.dimension)
@@ -133,18 +145,23 @@ def _judge(
     residual: float,
     expected: float,
     typical: float,
+    checked: bool,
     recipe: VerdictRecipe,
 ) -> tuple[str, str]:
     """The verdict and its reason, worst first."""
     if inliers < recipe.weak_overlap:
         return "failed", f"the model explains only {inliers:.0%} of its points"
     little = f"only {overlap:.0%} of its points lie on surface that another cloud sees"
-    if overlap < recipe.failed_overlap:
+    if overlap < recipe.failed_overlap and not checked:
         return "failed", little
-    if overlap < recipe.weak_overlap and residual > recipe.failed_residual * typical:
+    if (
+        not checked
+        and overlap < recipe.weak_overlap
+        and residual > recipe.failed_residual * typical
+    ):
         where = in_comparison(residual, typical)
         return "failed", f"only {overlap:.0%} overlap, and there it is {where}"
-    if overlap < recipe.weak_overlap:
+    if overlap < recipe.weak_overlap and not checked:
         return "weak", little
     if residual > recipe.weak_residual * max(typical, expected):
         return "weak", f"it lies {in_comparison(residual, typical)}"
@@ -159,6 +176,61 @@ def downgrade(verdicts: Sequence[Verdict], reasons: Mapping[int, str]) -> tuple[
         else verdict
         for j, verdict in enumerate(verdicts)
     )
+
+
+def contradictions(review: Review, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, str]:
+    """Clouds that contradict the others clearly more than is typical, in words."""
+    shares = review.agreement.shares
+    return {
+        j: (
+            f"{shares[j]:.0%} of its points in common territory contradict the other clouds"
+            f" (typical here: {typical:.0%})"
+        )
+        for j, typical in contradicting(review.agreement, recipe).items()
+    }
+
+
+def freedoms(review: Review, scale: float) -> dict[int, str]:
+    """Clouds that the others do not constrain in some direction, in words; `scale`: user units."""
+    return {j: _in_words(each, scale) for j, each in enumerate(review.freedoms) if each is not None}
+
+
+def _in_words(freedom: Freedom, scale: float) -> str:
+    end = "and fit as well there: the data do not decide"
+    tau = freedom.alternative[:-1, -1]
+    D = len(tau)
+    move = freedom.twist[-D:]
+    if freedom.shift == 0 or (
+        freedom.turn > 0 and np.linalg.norm(freedom.twist[:-D]) > np.linalg.norm(move)
+    ):
+        return f"it can turn by {np.degrees(freedom.turn):.2g} degrees {end}"
+    direction = ", ".join(f"{value:.2f}" for value in move / np.linalg.norm(move))
+    return f"it can slide along ({direction}) by {freedom.shift * scale:.3g} {end}"
+
+
+def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
+    """Aligned clouds that are connected with most others only through clouds in doubt, and why.
+
+    Doubt travels along the links between clouds. A link is territory of two clouds in which they
+    agree. Of a cloud without any territory nothing is known. Where less than half of the clouds
+    that are placed are connected without doubt, none are certain.
+    """
+    links = review.agreement.agree + review.agreement.agree.T >= BLOCK
+    aligned = [j for j, verdict in enumerate(verdicts) if verdict.verdict == "aligned"]
+    known = [j for j in aligned if links[j].any()]
+    parts: list[set[int]] = []
+    left = set(known)
+    while left:
+        part = {min(left)}
+        new = set(part)
+        while new:
+            new = {i for j in new for i in np.flatnonzero(links[j]).tolist()} & left - part
+            part |= new
+        left -= part
+        parts.append(part)
+    largest = max(parts, key=len, default=set())
+    reason = "it is connected with the other clouds only through clouds that are in doubt"
+    return {j: reason for part in parts for j in part if part is not largest or len(largest) == 1}
 
 
 def in_comparison(residual: float, typical: float) -> str:

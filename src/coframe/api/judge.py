@@ -86,7 +86,7 @@ def judge(
         solution = Solution(fit, frames, origin, range(len(poses)))
         result = assemble(given, [solution], recipe=recipe)
         if release:
-            free = schedule.trials(run, fit.poses, drawn).best
+            free = schedule.trials(run, [fit.poses], drawn).best
             result = replace(result, verdicts=tuple(_compare(fit, free, result.verdicts, recipe)))
         return replace(
             result, poses=poses, history=tuple(history), status=status, options=options.record()

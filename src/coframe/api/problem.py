@@ -10,9 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
+from coframe.align import schedule
+from coframe.align.evidence import aligned_frame, better
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
-from coframe.align.verdict import downgrade
+from coframe.align.schedule import Trials
+from coframe.align.verdict import EMPTY, downgrade
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
 from coframe.em.constraints import Constraints
@@ -21,15 +24,16 @@ from coframe.errors import InputError
 from coframe.input.alike import OTHER_SIZE, duplicates, refuse_other_units, unit_doubt
 from coframe.input.checks import as_poses, as_priors, check_near
 from coframe.input.given import Given
-from coframe.input.normalise import Normalisation
+from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.options import Options
 from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
+from coframe.input.targets import NO_SURVEY, Survey
 from coframe.result.assemble import Solution
 from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.doubt import Doubt
-from coframe.start.search import GIVEN, IDENTITY, Start
+from coframe.start.search import GIVEN, IDENTITY, TARGETS, UNMATCHED, Start
 from coframe.types import Array, Poses
 
 AMBIGUOUS = (
@@ -67,6 +71,7 @@ class Problem:
     priors: Sequence[PosePrior]
     recipe: AlignRecipe
     reports: Reports
+    survey: Survey = NO_SURVEY
 
     def __post_init__(self) -> None:
         """Refuse wrong priors before any work."""
@@ -83,7 +88,9 @@ class Problem:
             known += [np.asarray(each) for each in (prior.pose, prior.covariance, *about)]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
         recipe = np.array(repr(self.recipe))
-        rest = digest(start, np.array(self.fixed), np.array(weights), recipe, *known)
+        rest = digest(
+            start, np.array(self.fixed), np.array(weights), recipe, *known, *self.survey.arrays()
+        )
         return self.options.record(), clouds, rest
 
     @property
@@ -100,6 +107,10 @@ class Problem:
         everything = (tuple(range(M)),)
         if poses is not None:
             return Start((as_poses(poses, M, D),), everything, GIVEN, 0)
+        if self.survey.points and not self.bound and self.options.start == "auto":
+            known = self.survey.start(M, D, self.options.motion)
+            if known is not None:
+                return Start((known,), everything, TARGETS, 0)
         identity = Start((geometry.identity(M, D),), everything, IDENTITY, 0)
         if self.options.start == "identity":
             return identity
@@ -113,24 +124,58 @@ class Problem:
         refuse_other_units(self.given.summaries, self.given.names)
         return self._match(try_identity=self.options.start == "auto")
 
-    def match_beside(self, start: Start) -> tuple[Start, list[Poses]]:
-        """Matched poses that turn the clouds little against given ones, and what matching found.
+    def reference(self, start: Start) -> Start:
+        """The start in the frame of the control points; groups that are in it become one.
 
-        In the common frame of the given poses; none where nothing near was found.
+        Poses beside fixed clouds and priors are in it already.
+        """
+        motion = self.options.motion
+        known = [group for group in start.groups if self.survey.settles(group, motion)]
+        if self.fixed or self.priors or not known:
+            return start
+        poses = list(start.poses)
+        for group in known:
+            poses = [self.survey.georeferenced(each, group, motion) for each in poses]
+        whole = tuple(sorted(j for group in known for j in group))
+        rest = [group for group in start.groups if group not in known]
+        doubts = [d for d in start.doubts if d.reason != UNMATCHED or d.cloud not in whole]
+        groups = (whole, *sorted(rest, key=len, reverse=True))
+        return replace(start, poses=tuple(poses), groups=groups, doubts=tuple(doubts))
+
+    def match_beside(self, start: Start, part: "Part", found: Trials) -> tuple[Start, list[Poses]]:
+        """Other candidates, from matching, where given poses leave doubt: of all clouds, and of
+        those alone that contradict the others.
+
+        In internal coordinates and in the common frame of the best trial.
         """
         if self.bound or self.options.start == "identity":
             return start, []
-        found = self._match(try_identity=False)
-        given = start.poses[0]
-        near = [
-            given[0] @ geometry.inverse(poses[0]) @ poses
-            for poses in found.poses
-            if len(found.groups) == 1
-            and _relative_turn(poses, given) < self.recipe.max_relative_turn
-        ]
-        if not near:
-            return start, []
-        return replace(found, poses=start.poses, source=GIVEN, doubts=()), near
+        matched = self._match(try_identity=False)
+        best, members = found.best.poses, list(part.group)
+        candidates = []
+        for poses in matched.poses:
+            whole = part.enter(poses[members])
+            near = aligned_frame(whole, best) @ whole
+            if len(matched.groups) == 1 and self._near(near, best):
+                candidates.append(near)
+            for group in matched.groups:
+                inside = [i for i, j in enumerate(members) if j in group]
+                moved = [i for i in inside if i in found.suspects]
+                sure = [i for i in inside if i not in found.suspects]
+                if moved and sure:
+                    mixed = best.copy()
+                    mixed[moved] = aligned_frame(whole[sure], best[sure]) @ whole[moved]
+                    candidates.append(mixed)
+        return replace(start, pairs=start.pairs + matched.pairs), candidates
+
+    def _near(self, one: Poses, other: Poses) -> bool:
+        """Whether two sets of poses are one place, roughly known: in another, they fit by chance.
+
+        A cloud's pose may be off by the largest reach, in either of them.
+        """
+        shifts = np.linalg.norm(geometry.translation(one) - geometry.translation(other), axis=1)
+        turn = relative_turn(one, other)
+        return turn < self.recipe.max_relative_turn and shifts.max() < 2 * self.recipe.reach
 
     def _match(self, *, try_identity: bool) -> Start:
         """Start poses from the clouds' own shapes; `try_identity`: they may be in place already."""
@@ -143,8 +188,27 @@ class Problem:
             checkpoint=self.reports.checkpoint,
         )
 
-    def hypotheses(self, start: Start, group: Sequence[int]) -> "list[Part]":
-        """The problem of a group of clouds, once for each hypothesis about its start poses."""
+    def choose(self, start: Start) -> Start:
+        """Of a start and its rivals, the one whose clouds contradict each other least.
+
+        A rival must be clearly better.
+        """
+        every = [start, *start.rivals]
+        parts = [self.part(each, each.groups[0]) for each in every]
+        found = [
+            dict(zip(part.group, schedule.check_start(part.run(), part.starts[0]), strict=True))
+            for part in parts
+        ]
+        best = 0
+        for k in range(1, len(every)):
+            common = sorted(found[best].keys() & found[k].keys())
+            one, other = ([each[j] for j in common] for each in (found[k], found[best]))
+            if common and better(one, other, self.recipe.evidence):
+                best = k
+        return every[best]
+
+    def part(self, start: Start, group: Sequence[int]) -> "Part":
+        """The problem of a group of clouds."""
         M, members = len(self.given.names), list(group)
         before = sum(len(other) for other in start.groups[: start.groups.index(tuple(group))])
 
@@ -152,9 +216,8 @@ class Problem:
             self.reports.on_progress((before + share * len(group)) / M)
 
         progress = self.reports.on_progress if len(group) == M else report
-        summaries = [self.given.summaries[j] for j in group]
-        frames = Normalisation.about(summaries)
-        return [Part(self, group, poses[members], frames, progress) for poses in start.poses]
+        frames = Normalisation.about([self.given.summaries[j] for j in group])
+        return Part(self, group, [poses[members] for poses in start.poses], frames, progress)
 
     def annotate(
         self, result: Registration, start: Start, candidates: Sequence[Candidate]
@@ -181,12 +244,17 @@ class Problem:
                 f"the start is ambiguous, and the poses of these clouds may be wrong: {listed};"
                 " check them in the report, or give start poses"
             )
-        if start.crashed:
-            pairs = ", ".join(f"{result.names[a]} and {result.names[b]}" for a, b in start.crashed)
+        named = {doubt.cloud for doubt in doubts}
+        free = [doubt for doubt in result.doubts if doubt.cloud not in named]
+        if free:
+            listed = ", ".join(result.names[doubt.cloud] for doubt in free)
             warnings.append(
-                f"the matcher crashed on {len(start.crashed)} of {start.pairs} pairs, which were"
-                f" left out: {pairs}; if clouds are missing from a group, give start poses"
+                "the data do not decide where these clouds lie, other poses fit as well:"
+                f" {listed}; give start poses, or add scans that overlap them more"
             )
+        if start.source == GIVEN:
+            left = self._left(start.poses[0], result)
+            warnings += [] if left is None else [left]
         if any(each.ambiguous for each in candidates):
             warnings.append(AMBIGUOUS)
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
@@ -200,32 +268,64 @@ class Problem:
             groups=groups,
             start=start.source,
             pairs_tried=start.pairs,
-            doubts=doubts,
+            doubts=(*doubts, *free),
             warnings=tuple(warnings),
             options=self.options.record(),
+        )
+
+    def _left(self, given: Poses, result: Registration) -> str | None:
+        """A warning that names clouds that ended far from the poses given, and how far.
+
+        Farther than twice the largest reach of the trials. A common motion of all clouds does not
+        count.
+        """
+        motions = result.poses @ geometry.inverse(given)
+        centres = [each.median for each in self.given.summaries]
+        extents = np.array([each.extent for each in self.given.summaries])
+        ends = np.array(
+            [geometry.transform(T, c[None])[0] for T, c in zip(given, centres, strict=True)]
+        )
+        every = []
+        for common in motions:
+            rest = geometry.inverse(common) @ motions
+            turns = geometry.angle(geometry.rotation(rest))
+            moved = (geometry.rotation(rest) @ ends[..., None])[..., 0] + geometry.translation(rest)
+            shifts = np.linalg.norm(moved - ends, axis=1)
+            every.append((turns * RADIUS + shifts / np.maximum(extents, EMPTY), turns, shifts))
+        steps, turns, shifts = min(every, key=lambda each: float(np.median(each[0])))
+        far = np.flatnonzero(steps > 2 * self.recipe.reach).tolist()
+        if not far:
+            return None
+        listed = ", ".join(
+            f"{result.names[j]} by {np.degrees(turns[j]):.2g} degrees and {shifts[j]:.3g}"
+            for j in far
+        )
+        return (
+            f"these clouds ended far from the poses that were given: {listed}; if the given poses"
+            " are right, fix them (`fixed`) or say how certain they are (`priors`)"
         )
 
 
 @dataclass(frozen=True)
 class Part:
-    """The problem of a group of clouds, with one hypothesis about its start poses."""
+    """The problem of a group of clouds, with hypotheses about its start poses, best first."""
 
     problem: Problem
     group: Sequence[int]
-    poses: Poses
+    poses: Sequence[Poses]
     frames: Normalisation
     on_progress: Callable[[float], object]
 
     @cached_property
     def origin(self) -> Float[Array, " D"]:
         """The user's point that becomes the internal common origin."""
-        return self.frames.middle(self.poses)
+        return self.frames.middle(self.poses[0])
 
     @property
-    def start(self) -> Poses:
+    def starts(self) -> list[Poses]:
         """The start poses in internal coordinates."""
         names = [self.problem.given.names[j] for j in self.group]
-        return check_near(self.enter(self.poses), names)
+        return [check_near(self.enter(poses), names) for poses in self.poses]
 
     def enter(self, poses: Poses) -> Poses:
         """Poses of the user in internal coordinates."""
@@ -237,6 +337,8 @@ class Part:
         given = problem.given
         whole = len(self.group) == len(given.names)
         priors = as_priors(problem.priors, self.frames, self.origin)
+        targets = problem.survey.internal(self.frames, self.origin, self.group, options.motion)
+        tied = tuple(target for target in targets if target is not None)
 
         def in_user_units(step: Iteration) -> bool | None:
             return problem.reports.on_iteration(self.frames.leave_iteration(step, self.origin))
@@ -251,7 +353,7 @@ class Part:
             ),
             np.random.default_rng([options.seed, attempt] if attempt else options.seed),
             threads=options.threads,
-            constraints=Constraints(problem.fixed, options.motion, priors),
+            constraints=Constraints(problem.fixed, options.motion, priors, tied),
             on_iteration=loop.carry_on if silent else in_user_units,
             on_progress=self.on_progress,
             checkpoint=problem.reports.checkpoint,
@@ -259,7 +361,7 @@ class Part:
         )
 
 
-def _relative_turn(a: Poses, b: Poses) -> float:
+def relative_turn(a: Poses, b: Poses) -> float:
     """The largest angle [rad] by which relative rotations differ between `a` and `b`."""
     R = geometry.rotation(a) @ np.swapaxes(geometry.rotation(b), 1, 2)
     return max(float(geometry.angle(np.swapaxes(R, 1, 2) @ each).max()) for each in R)

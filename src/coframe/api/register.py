@@ -2,15 +2,16 @@
 """`register`: clouds in, poses out. Its body is the algorithm, a stage a call."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 
 from coframe.align import cost, schedule
 from coframe.align.recipe import ALIGN, AlignRecipe
+from coframe.align.targets import adjusted, joined
 from coframe.api.problem import Candidate, Problem, Reports
 from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.cluster import Client
@@ -26,10 +27,12 @@ from coframe.input.options import (
     check_options,
 )
 from coframe.input.prior import PosePrior
+from coframe.input.targets import ControlPoint, Target, as_survey
+from coframe.io import crs as reference_systems
 from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.start import search
-from coframe.start.search import GIVEN
+from coframe.start.search import GIVEN, IDENTITY, MATCHED
 from coframe.threads import quiet_blas
 from coframe.types import Array, Poses
 
@@ -43,6 +46,9 @@ def register(
     weights: Sequence[Float[Array, " _"]] | None = None,
     fixed: Sequence[int] = (),
     priors: Sequence[PosePrior] = (),
+    targets: Sequence[Target] | str | PathLike[str] = (),
+    control: Sequence[ControlPoint] | str | PathLike[str] = (),
+    crs: str = "",
     names: Sequence[str] | None = None,
     on_file: Callable[[str], object] = lambda name: None,
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
@@ -74,6 +80,17 @@ def register(
         Clouds whose pose is known and does not change.
     priors : sequence of PosePrior
         What is known of poses, and how well.
+    targets : sequence of Target, or path
+        Where scans see targets: observations of the joint step, with their standard deviations. A
+        path names a table, see `read_targets`. Where no start poses are given and targets connect
+        all clouds, they give the start.
+    control : sequence of ControlPoint, or path
+        Known positions of targets, whose frame becomes the common frame, and check points, which
+        are held out; a path names a table, see `read_control`. `result.targets` has the residuals.
+    crs : str
+        The coordinate reference system of the common frame, such as "EPSG:25832"; it is kept and
+        written to files, nothing is computed with it. Default: that of the files, where all name
+        the same one and the clouds start in it.
     names : sequence of str, optional
         Names of the clouds in messages and results: text on one line, no two alike.
     on_file : callable
@@ -113,6 +130,7 @@ def register(
     >>> result.poses, result.verdicts, result.groups
     """
     check_options(options)
+    crs = reference_systems.check(crs) if crs else ""
     check_kind("recipe", recipe, AlignRecipe, "an")
     check_callables(on_iteration=on_iteration, on_pair=on_pair, on_progress=on_progress)
     if checkpoint is not None:
@@ -130,33 +148,31 @@ def register(
     ) as given:
         reports = Reports(on_iteration, on_pair, on_progress, checkpoint)
         known = as_fixed(fixed, len(given.names)), priors
-        problem = Problem(given, options, *known, recipe, reports)
+        survey = as_survey(targets, control, given.names, given.dimension, options.motion)
+        problem = Problem(given, options, *known, recipe, reports, survey)
         if checkpoint is not None:
             checkpoint.begin(*problem.fingerprint(poses))
         start = problem.start(poses)
+        if start.rivals:
+            start = problem.choose(start)
+        start = problem.reference(start)
         candidates: list[Candidate] = []
         for group in start.groups:
             if len(group) == 1:
                 continue  # nothing connects this cloud with the others
-            hypotheses = problem.hypotheses(start, group)
-            scores = [0.0]
-            if len(hypotheses) > 1:
-                scores = [schedule.validate(each.run(), each.start) for each in hypotheses]
-            part = hypotheses[int(np.argmax(scores))]
+            part = problem.part(start, group)
             tried: list[Candidate] = []
             for attempt in (0, 1):  # a fit that contradicts its start is tried once more
                 run = part.run(attempt)
-                trials = schedule.trials(run, part.start)
-                ambiguous = False
-                if trials.doubtful and start.source == GIVEN:
-                    start, matched = problem.match_beside(start)
-                    ambiguous = not matched
-                    trials = schedule.beside(run, trials, [part.enter(each) for each in matched])
+                trials = schedule.trials(run, part.starts)
+                if trials.doubtful and start.source != MATCHED:
+                    start, matched = problem.match_beside(start, part, trials)
+                    trials = schedule.beside(run, trials, matched)
                 fit, decided = schedule.finish(run, trials)
                 solution = Solution(fit, run.frames, part.origin, group, run.constraints)
                 lost = search.contradicted_clouds(start, solution.poses, group)
-                tried.append(Candidate(solution, lost, ambiguous or not decided))
-                if not lost or start.source == GIVEN or fit.status is Status.STOPPED:
+                tried.append(Candidate(solution, lost, not decided))
+                if not lost or start.source != MATCHED or fit.status is Status.STOPPED:
                     break
             candidates.append(min(tried, key=lambda each: len(each.contradicted)))
         result = assemble(
@@ -167,4 +183,11 @@ def register(
             output=None if output is None else Path(output),
             recipe=recipe,
         )
-        return problem.annotate(result, start, candidates)
+        found = [
+            adjusted(survey, given.names, s.group, s.fit, s.frames, s.origin, s.constraints, recipe)
+            for s in (each.solution for each in candidates)
+        ]
+        if not crs and not survey.points and start.source in (GIVEN, IDENTITY):
+            crs = reference_systems.common(given.files) if given.files else ""
+        result = problem.annotate(result, start, candidates)
+        return replace(result.with_targets(joined(found)), crs=crs)

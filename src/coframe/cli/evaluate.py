@@ -25,8 +25,10 @@ def evaluate(
     """Compare a result with true poses.
 
     Poses are known up to one common motion: each cloud is compared relative to the first of its
-    group. Translations are those of the clouds' own origins. A result of `coframe track` is
-    compared as a trajectory, with ATE and RPE.
+    group. Translations are those of the clouds' own origins; "at points" is the root mean square
+    error of a cloud's points, where the folder has them. A result of `coframe track`, or a file in
+    the format of TUM or KITTI, is compared as a trajectory, with ATE, RPE and, over 100 m and more,
+    KITTI's relative errors.
 
     Examples:
 
@@ -34,18 +36,26 @@ def evaluate(
 
     coframe evaluate out --truth truth.json --json
     """
-    from coframe.evaluate.files import evaluate_poses, evaluate_trajectory
+    from coframe.evaluate.files import evaluate_poses, evaluate_trajectory, holds_trajectory
     from coframe.io.manifest import Manifest
     from coframe.io.transaction import consistent
+    from coframe.result import folder as folders
 
     def evaluated(manifest: Manifest | None) -> dict[str, Any]:
         tracked = (folder / "trajectory.txt").is_file() and not (folder / "poses.json").is_file()
         name = "trajectory.txt" if tracked else "poses.json"
         if manifest is not None:
             manifest.check(folder, [name])
-        return (evaluate_trajectory if tracked else evaluate_poses)(folder / name, truth)
+        if tracked:
+            return evaluate_trajectory(folder / name, truth)
+        return evaluate_poses(folder / name, truth, folders.own_points(folder))
 
-    content = consistent(folder, evaluated) if folder.is_dir() else evaluate_poses(folder, truth)
+    if folder.is_dir():
+        content = consistent(folder, evaluated)
+    elif holds_trajectory(folder) and holds_trajectory(truth):
+        content = evaluate_trajectory(folder, truth)
+    else:
+        content = evaluate_poses(folder, truth)
     if as_json:
         say_json(content)
     else:
@@ -55,12 +65,15 @@ def evaluate(
 def _show(content: dict[str, Any]) -> None:
     if "clouds" not in content:
         say(
-            f"{content['matched']} of {content['poses']} poses matched by time; RPE from one frame"
-            " to the next"
+            f"{content['matched']} of {content['poses']} poses matched by {content['by']}; RPE from"
+            " one frame to the next"
         )
         for key, unit in (("ate", "unit"), ("rpe", "unit"), ("rpe_deg", "deg")):
             figures = ", ".join(f"{name} {value:.4g}" for name, value in content[key].items())
             say(f"{key.partition('_')[0].upper()} [{unit}]: {figures}")
+        if "kitti" in content:
+            shift, turn = content["kitti"].values()
+            say(f"KITTI, over 100 to 800 m: {shift:.4g} %, {turn:.4g} deg/m")
         return
     from rich.markup import escape
     from rich.table import Table
@@ -68,15 +81,20 @@ def _show(content: dict[str, Any]) -> None:
     table = Table("cloud")
     table.add_column("rotation error", justify="right")
     table.add_column("translation error", justify="right")
+    at_points = "at_points" in content
+    if at_points:
+        table.add_column("at points", justify="right")
     table.add_column("relative to")
     for row in content["clouds"]:
-        errors = (
-            (f"{row['rotation_deg']:.3f} deg", f"{row['translation']:.4g}")
-            if "rotation_deg" in row
-            else ("", "")
-        )
+        errors = [""] * (2 + at_points)
+        if "rotation_deg" in row:
+            errors = [f"{row['rotation_deg']:.3f} deg", f"{row['translation']:.4g}"]
+            errors += [f"{row['at_points']:.4g}"] if at_points else []
         table.add_row(escape(row["name"]), *errors, escape(row.get("relative_to", "")))
     say_table(table)
-    for key, unit in (("rotation_deg", " deg"), ("translation", "")):
-        figures = ", ".join(f"{name} {value:.4g}{unit}" for name, value in content[key].items())
-        say(f"{key.partition('_')[0]}: {figures}")
+    names = {"rotation_deg": "rotation", "translation": "translation", "at_points": "at points"}
+    for key, name in names.items():
+        unit = " deg" if key == "rotation_deg" else ""
+        if key in content:
+            figures = ", ".join(f"{each} {value:.4g}{unit}" for each, value in content[key].items())
+            say(f"{name}: {figures}")

@@ -27,13 +27,21 @@ from coframe.cli.app import (
 )
 from coframe.cli.interrupt import interruptible
 from coframe.cli.output import claimed, clouds_of, indices, known_poses, without
-from coframe.cli.show import as_json_content, fails, run_so_far, verdict_table
+from coframe.cli.show import (
+    as_json_content,
+    fails,
+    run_so_far,
+    target_sentence,
+    target_table,
+    verdict_table,
+)
 from coframe.cli.watch import watching
 
 if TYPE_CHECKING:
     from coframe import Iteration, Options, Registration
     from coframe.cli.watch import Watch
     from coframe.compute.cluster import Client
+    from coframe.result.quality import Quality
     from coframe.types import Array
 
 SECONDS = 10.0  # [limit] [s] to wait for a scheduler
@@ -111,6 +119,50 @@ def register(
         list[str] | None,
         typer.Option(metavar="NAME", help="A cloud to leave out; repeat for more."),
     ] = None,
+    targets: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where scans see targets: a table scan,name,x,y,z[,sd]."),
+    ] = None,
+    target_sd: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH", help="Standard deviation of targets without one in the table: 3mm."
+        ),
+    ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=(
+                "Known positions of targets: a table name,x,y,z[,sd[,role]]; their frame becomes"
+                " the common frame."
+            ),
+        ),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A control point to hold out as a check; repeat for more."
+        ),
+    ] = None,
+    tolerance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="Say which share of the distances between scans is within this, such as 6mm.",
+        ),
+    ] = None,
+    crs: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Coordinate reference system of the result, such as EPSG:25832; kept in files.",
+        ),
+    ] = "",
+    unit: Annotated[
+        str,
+        typer.Option(metavar="m|cm|mm|km|in|ft", help="The unit of the clouds' coordinates."),
+    ] = "m",
     seed: Seed = 0,
     threads: Threads = None,
     memory: Annotated[
@@ -154,6 +206,8 @@ def register(
 
     coframe register scans -o out --exclude scan2 --reference scan1
 
+    coframe register scans -o out --targets targets.csv --control control.csv
+
     coframe register scans -o out --memory 2GB
 
     coframe register scans -o out --scheduler tcp://10.0.0.1:8786
@@ -165,6 +219,8 @@ def register(
     from coframe.errors import InputError
     from coframe.geometry import identity
     from coframe.input.prior import read_priors
+    from coframe.input.targets import read_control, read_targets
+    from coframe.input.units import length
     from coframe.io import clouds
 
     started = time.perf_counter()
@@ -177,10 +233,21 @@ def register(
             "method: expected register beside --resume, --memory and --scheduler, found paper;"
             " leave out --method or the others"
         )
-    if published and (fixed or prior or motion != "rigid"):
+    if published and (fixed or prior or targets or motion != "rigid"):
         raise InputError(
-            "method: expected register beside --fixed, --prior and --motion, found paper; leave out"
-            " --method or the others"
+            "method: expected register beside --fixed, --prior, --targets and --motion, found"
+            " paper; leave out --method or the others"
+        )
+    if control and (reference or not targets):
+        found = "--reference" if reference else "no --targets"
+        raise InputError(
+            f"control: expected --targets and no --reference beside it, found {found}; the common"
+            " frame is that of the control points, and targets say where scans see them"
+        )
+    if (check and not control) or (target_sd and not targets):
+        raise InputError(
+            "check, target-sd: expected --control beside --check and --targets beside --target-sd,"
+            " found none; add it, or leave them out"
         )
     if reference and (memory or scheduler):
         raise InputError(
@@ -191,6 +258,10 @@ def register(
     chosen = indices(paths, fixed or (), "fixed")
     frame = indices(paths, [reference] if reference else (), "reference")
     priors = read_priors(prior, clouds.names_of(paths)) if prior else []
+    within = None if tolerance is None else length(tolerance, unit)
+    deviation = None if target_sd is None else length(target_sd, unit)
+    seen = read_targets(targets, deviation) if targets else []
+    positions = read_control(control, check or ()) if control else []
     known = known_poses(poses, paths, quiet=quiet or as_json)
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
@@ -209,6 +280,9 @@ def register(
                 options=options,
                 fixed=chosen,
                 priors=priors,
+                targets=seen,
+                control=positions,
+                crs=crs,
                 checkpoint=checkpoint,
                 memory=memory,
                 cluster=cluster,
@@ -226,12 +300,20 @@ def register(
             prior=prior and str(prior),
             reference=reference,
             exclude=exclude,
+            targets=targets and str(targets),
+            target_sd=target_sd,
+            control=control and str(control),
+            check=check,
+            tolerance=tolerance,
+            crs=crs,
+            unit=unit if tolerance or target_sd else None,
         )
-        written = reports.write_folder(result, output, run=run, page=report)
+        quality = coframe.assess(result, within)
+        written = reports.write_folder(result, output, run=run, page=report, quality=quality)
     if as_json:
         say_json(as_json_content(output, written, started))
     elif not quiet:
-        _show(result, output, written)
+        _show(result, quality, output, written)
     if fails(result, strict=strict):
         raise typer.Exit(1)
 
@@ -328,14 +410,17 @@ def _silence_dask() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _show(result: "Registration", output: Path, written: list[str]) -> None:
-    say_table(verdict_table(result))
+def _show(result: "Registration", quality: "Quality", output: Path, written: list[str]) -> None:
+    say_table(verdict_table(result, quality))
     tried = (
         f", {result.pairs_tried} pair{'s' * (result.pairs_tried > 1)} tried"
         if result.pairs_tried
         else ""
     )
     say(f"start: {result.start}{tried}")
+    if result.targets is not None:
+        say_table(target_table(result.targets))
+        say(target_sentence(result.targets))
     for warning in result.warnings:
         say(f"warning: {warning}")
     published = result.options["method"] == Method.PAPER

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from coframe import Options, Registration
+    from coframe.align.residuals import Adjustment
     from coframe.report import Run
+    from coframe.result.quality import Quality
     from coframe.types import Array
 
 COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
@@ -22,8 +24,10 @@ COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 ROWS = 60
 
 
-def verdict_table(result: "Registration") -> "Table":
+def verdict_table(result: "Registration", quality: "Quality | None" = None) -> "Table":
     """A row per cloud; the reason where a cloud is not aligned.
+
+    Beside a tolerance, the share of the distances to other clouds that are within it.
 
     Of many clouds, only those that are not aligned, and how many are.
     """
@@ -33,6 +37,10 @@ def verdict_table(result: "Registration") -> "Table":
     table = Table("cloud")
     for heading in ("points", "verdict", "overlap", "residual"):
         table.add_column(heading, justify="left" if heading == "verdict" else "right")
+    shares = None
+    if quality is not None and quality.tolerance is not None:
+        table.add_column(f"within {quality.tolerance:.3g}", justify="right")
+        shares = ["-" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
     troubled = [verdict.verdict != "aligned" for verdict in result.verdicts]
     if any(troubled):
         table.add_column("reason")
@@ -42,8 +50,8 @@ def verdict_table(result: "Registration") -> "Table":
             f"{len(troubled) - sum(troubled)} of {len(troubled)} clouds are aligned and not listed;"
             " poses.json has all"
         )
-    for name, count, verdict, trouble in zip(
-        result.names, result.counts, result.verdicts, troubled, strict=True
+    for j, (name, count, verdict, trouble) in enumerate(
+        zip(result.names, result.counts, result.verdicts, troubled, strict=True)
     ):
         if many and not trouble:
             continue
@@ -54,10 +62,45 @@ def verdict_table(result: "Registration") -> "Table":
             f"[{colour}]{verdict.verdict}[/]",
             f"{verdict.overlap:.0%}",
         ]
-        table.add_row(
-            *row, f"{verdict.residual:.3g}", *([escape(verdict.reason)] if trouble else [])
-        )
+        row.append(f"{verdict.residual:.3g}")
+        row += [] if shares is None else [shares[j]]
+        table.add_row(*row, *([escape(verdict.reason)] if trouble else []))
     return table
+
+
+def target_table(found: "Adjustment") -> "Table":
+    """A row per observation of a target; of many, the largest residuals."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("target", "scan", "role")
+    for heading in ("residual", "sd", ""):
+        table.add_column(heading, justify="right")
+    rows = found.residuals
+    if len(rows) > ROWS:
+        table.caption = f"the {ROWS} largest of {len(rows)} residuals; poses.json has all"
+        rows = tuple(sorted(rows, key=lambda each: -each.distance)[:ROWS])
+    for each in rows:
+        sd = sum(value * value for value in each.sd) ** 0.5
+        mark = "[yellow]![/]" if each.suspicious else ""
+        names = escape(each.name), escape(each.scan), each.role
+        table.add_row(*names, f"{each.distance:.3g}", f"{sd:.3g}", mark)
+    return table
+
+
+def target_sentence(found: "Adjustment") -> str:
+    """How well targets fit, in one line."""
+    parts = [
+        f"{role} {value:.3g}"
+        for role in ("control", "check", "tie")
+        if (value := found.rms(role)) is not None
+    ]
+    low, high = found.limits
+    verdict = "as expected" if found.consistent else "not as expected"
+    return (
+        f"targets: RMS {', '.join(parts)}; chi-square {found.chi_square:.3g}, {verdict}"
+        f" ({low:.3g} to {high:.3g})"
+    )
 
 
 def fails(result: "Registration", first: int = 0, *, strict: bool = False) -> bool:

@@ -33,18 +33,36 @@ if TYPE_CHECKING:
 def track(
     sequence: Annotated[
         Path,
-        typer.Argument(help="Folder: TUM RGB-D, depth images with intrinsics.json, or clouds."),
+        typer.Argument(
+            help=(
+                "Folder of depth images (TUM, ICL, 7-Scenes, Redwood and others) or of clouds"
+                " (KITTI, PCD, PLY and others), or a ROS bag (folder, .mcap, .db3, .bag)."
+            )
+        ),
     ],
     output: Output,
     intrinsics: Annotated[
         str | None,
         typer.Option(
             help=(
-                "Camera: a JSON file with fx, fy, cx, cy, scale; or freiburg1, freiburg2,"
-                " freiburg3, kinect."
+                "Camera: a file with fx, fy, cx, cy, scale; or freiburg1, freiburg2,"
+                " freiburg3, kinect, icl. Default: found beside the images."
             )
         ),
     ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Topic of a ROS bag, if it has several with frames.")
+    ] = None,
+    spin: Annotated[
+        bool,
+        typer.Option(
+            "--spin",
+            help=(
+                "Correct frames of a spinning lidar for its motion by the azimuth of their points."
+                " Points with times of their own are always corrected."
+            ),
+        ),
+    ] = False,
     points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = SEQUENCE.points,
     components: Annotated[
         int, typer.Option(min=10, help="Gaussians that frames are localised against.")
@@ -59,7 +77,9 @@ def track(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Follow a sensor through a depth sequence.
+    """Follow a depth camera or lidar through a sequence.
+
+    Missing and damaged files are skipped and counted.
 
     Ctrl-C keeps what is done; the same command with --resume goes on to the same result.
 
@@ -67,9 +87,10 @@ def track(
     """
     import coframe
     from coframe import report as reports
+    from coframe.sequence import degeneracy
 
     started = time.perf_counter()
-    frames = coframe.open_frames(sequence, intrinsics=intrinsics)
+    frames = coframe.open_frames(sequence, intrinsics=intrinsics, topic=topic, spin=spin)
     options = coframe.TrackOptions(points=points, components=components, seed=seed, threads=threads)
     with (
         claimed(output, reports.track_files(page=report)),
@@ -86,10 +107,16 @@ def track(
     if as_json:
         say_json({**result.record(), "folder": str(output), "files": written})
     elif not quiet:
+        skipped = len(result.skipped)
         say(
-            f"{len(result)} of {len(frames)} frames, {result.lost.sum()} lost,"
+            f"{len(result)} of {len(frames)} frames, {result.lost.sum() - skipped} lost,"
             f" {len(result.keyframes)} key frames"
         )
+        for stretch in result.degenerate:
+            say(degeneracy.sentence(stretch, result.names))
+        if skipped:
+            first = next(iter(result.skipped.values()))
+            say(f"{skipped} frames skipped, since they could not be read; the first: {first}")
         say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}/")
 
 

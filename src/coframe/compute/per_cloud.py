@@ -112,9 +112,7 @@ class Local(PerCloud[T]):
                 on_result(number, result)
             return result
 
-        with ThreadPoolExecutor(
-            self.threads
-        ) as pool:  # of new threads, which take what they opened with them
+        with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(call, range(len(pairs)), pairs, *columns))
 
     def subset(self, which: Sequence[int]) -> "Local[T]":

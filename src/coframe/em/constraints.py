@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What is known of the poses beforehand: fixed clouds, restricted motion, priors."""
+"""What is known of the poses beforehand: fixed clouds, restricted motion, priors, targets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
 from coframe.types import Array, Pose, Poses
@@ -38,22 +38,101 @@ class Prior:
 
 
 @dataclass(frozen=True)
+class SharedPoint:
+    """A point that several clouds observe, in the coordinates of the poses.
+
+    Cloud i observes it at v_i with weight w_i, the inverse variance of a coordinate; its known
+    position, where there is one, is X with weight w. Its true position y is a nuisance parameter
+    and eliminated, as the means of the mixture are:
+
+        E = 1/2 min_y sum_i w_i |x_i - y|^2 + w |X - y|^2,    x_i = R_i v_i + t_i
+    """
+
+    clouds: Int[Array, " n"]  # no two alike
+    points: Float[Array, "n D"]  # v_i, each in its cloud's own frame
+    weights: Float[Array, " n"]
+    known: Float[Array, " D"] | None = None  # X
+    known_weight: float = 0.0  # infinite: exact
+
+    def where(self, poses: Poses) -> Float[Array, "n D"]:
+        """x_i, where each observation lies."""
+        own = poses[self.clouds]
+        return np.asarray(
+            np.einsum("nij,nj->ni", geometry.rotation(own), self.points) + geometry.translation(own)
+        )
+
+    @property
+    def shares(self) -> Float[Array, " n"]:
+        """The share of each observation in the best position: zeros where that is known exactly."""
+        return self.weights / (self.weights.sum() + self.known_weight)
+
+    def best(self, poses: Poses) -> Float[Array, " D"]:
+        """The y of the minimum."""
+        shares = self.shares
+        y = shares @ self.where(poses)
+        return y if self.known is None else y + (1 - shares.sum()) * self.known
+
+    def energy(self, poses: Poses) -> float:
+        """E."""
+        y = self.best(poses)
+        own = float(self.weights @ ((self.where(poses) - y) ** 2).sum(1))
+        if self.known is None or np.isinf(self.known_weight):
+            return own / 2
+        return (own + self.known_weight * float(((self.known - y) ** 2).sum())) / 2
+
+    def normal_equations(
+        self, poses: Poses, centre: Float[Array, " D"]
+    ) -> tuple[Float[Array, "n P n P"], Float[Array, "n P"]]:
+        """What it adds to the matrix and the gradient of its clouds' twists about a centre."""
+        x = self.where(poses)
+        J = geometry.levers(x - centre)
+        coupling = np.diag(self.weights) - np.outer(self.weights, self.shares)
+        H = np.einsum("ij,idp,jdq->ipjq", coupling, J, J)
+        return H, np.einsum("i,idp,id->ip", self.weights, J, x - self.best(poses))
+
+    def only(self, chosen: Bool[Array, " M"]) -> "SharedPoint":
+        """What the chosen clouds observe, with their numbers among themselves."""
+        own = chosen[self.clouds]
+        numbers = np.cumsum(chosen) - 1
+        return replace(
+            self,
+            clouds=numbers[self.clouds[own]],
+            points=self.points[own],
+            weights=self.weights[own],
+        )
+
+
+@dataclass(frozen=True)
 class Constraints:
     """What is known of the poses beforehand."""
 
     fixed: tuple[int, ...] = ()  # clouds that do not move
     motion: str = "rigid"  # or "translation", or "yaw": turns about the common frame's z axis only
     priors: tuple[Prior, ...] = ()
+    targets: tuple[SharedPoint, ...] = ()
 
     @property
     def gauge_free(self) -> bool:
         """Whether a motion that all clouds share changes nothing."""
-        return not self.fixed and not self.priors
+        known = any(target.known is not None for target in self.targets)
+        return not self.fixed and not self.priors and not known
 
     def penalty(self, poses: Poses) -> float:
-        """The logarithm of the priors' density, up to a constant."""
+        """The logarithm of the density of priors and targets, up to a constant."""
         errors = [(prior.error(poses[prior.cloud]), prior.information) for prior in self.priors]
-        return -0.5 * float(sum(e @ L @ e for e, L in errors))
+        known = -0.5 * float(sum(e @ L @ e for e, L in errors))
+        return known - sum(target.energy(poses) for target in self.targets)
+
+    def observed(self, count: int) -> Bool[Array, " M"]:
+        """Which clouds observe a target."""
+        found = np.zeros(count, bool)
+        for target in self.targets:
+            found[target.clouds] = True
+        return found
+
+    def only(self, chosen: Bool[Array, " M"]) -> "Constraints":
+        """Those of the chosen clouds, where none is fixed and none has a prior."""
+        return replace(self, targets=tuple(target.only(chosen) for target in self.targets))
 
     def allowed(self, count: int, dimension: int) -> Bool[Array, "M P"]:
         """Which entries of the clouds' twists may differ from zero."""

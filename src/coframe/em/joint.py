@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
 from coframe.em import joint_kernels, joint_sparse
@@ -82,12 +82,22 @@ class System:
 
     @cached_property
     def equations(self) -> "DenseEquations | SparseEquations":
-        """Matrix and gradient of -Q, priors included."""
+        """Matrix and gradient of -Q, priors and targets included."""
         M, K = self.moments.mass.shape
         chosen = self.recipe.sparse
         sparse = joint_sparse.pays(M, K) if chosen is None else chosen
+        in_space, D = self._in_space(), len(self.centre)
+        if self.constraints.targets:  # which couple clouds directly, not through the model
+            dense = DenseEquations.of(self.moments.mass, *in_space, D)
+            for target in self.constraints.targets:
+                dense.couple(target.clouds, *target.normal_equations(self.poses, self.centre))
+            return self._with_priors(dense)
         kind = SparseEquations if sparse else DenseEquations
-        equations = kind.of(self.moments.mass, *self._in_space(), len(self.centre))
+        return self._with_priors(kind.of(self.moments.mass, *in_space, D))
+
+    def _with_priors(
+        self, equations: "DenseEquations | SparseEquations"
+    ) -> "DenseEquations | SparseEquations":
         for prior in self.constraints.priors:
             equations.add(
                 prior.cloud, *prior.normal_equations(self.poses[prior.cloud], self.centre)
@@ -139,13 +149,16 @@ class System:
         would be as uncertain as they are.
         """
         gauge_free = self.constraints.gauge_free
-        constrained = self._shared() > MIN_SHARED
+        constrained = (self._shared() > MIN_SHARED) | self.constraints.observed(len(self.poses))
         if gauge_free and not constrained.all():
             free = self.constraints.allowed(1, len(self.centre))[0]
             own = np.tile(np.diag(free / LEAST_INFORMATION), (len(self.poses), 1, 1))
             if constrained.any():
                 rest = replace(
-                    self, moments=self.moments.only(constrained), poses=self.poses[constrained]
+                    self,
+                    moments=self.moments.only(constrained),
+                    poses=self.poses[constrained],
+                    constraints=self.constraints.only(constrained),
                 )
                 own[constrained] = rest.covariances()
             return own
@@ -235,6 +248,18 @@ class DenseEquations:
         self.H[j, j] += information
         self.gradient[cloud] += gradient
 
+    def couple(
+        self,
+        clouds: Int[Array, " n"],
+        information: Float[Array, "n P n P"],
+        gradient: Float[Array, "n P"],
+    ) -> None:
+        """Add what is known of the twists of several clouds together, in place."""
+        P = self.gradient.shape[1]
+        rows = (P * clouds[:, None] + np.arange(P)).ravel()
+        self.H[np.ix_(rows, rows)] += information.reshape(len(rows), -1)
+        self.gradient[clouds] += gradient
+
     def solve(
         self,
         right: Float[Array, "M P"],
@@ -255,14 +280,7 @@ class DenseEquations:
         The rest of H^-1 is needed for that motion only: its mean over the clouds, which has P rows.
         """
         M, P = self.gradient.shape
-        free = allowed.ravel()
-        H = self.regularised(np.full(M * P, LEAST_INFORMATION), gauge_free)
-        H = _part(H, free)
-        whole = _invert(H)
-        if not free.all():
-            found = np.zeros((M * P, M * P))
-            found[np.ix_(free, free)] = whole
-            whole = found
+        whole = self.inverse(allowed, gauge_free)
         each = np.arange(M)
         blocks = whole.reshape(M, P, M, P)[each, :, each]
         if gauge_free:
@@ -280,6 +298,17 @@ class DenseEquations:
                 + (rows @ across).reshape(R, P, R, P)[own, :, own]
             )
         return (blocks + np.swapaxes(blocks, 1, 2)) / 2
+
+    def inverse(self, allowed: Bool[Array, "M P"], gauge_free: bool) -> Float[Array, "MP MP"]:
+        """H^-1 of the entries that are allowed to move, zeros for the others."""
+        free = allowed.ravel()
+        H = self.regularised(np.full(free.size, LEAST_INFORMATION), gauge_free)
+        whole = _invert(_part(H, free))
+        if free.all():
+            return whole
+        found = np.zeros((free.size, free.size))
+        found[np.ix_(free, free)] = whole
+        return found
 
     def regularised(self, extra: Float[Array, " MP"], gauge_free: bool) -> Float[Array, "MP MP"]:
         """H with `extra` on its diagonal, damped.

@@ -76,6 +76,7 @@ class Localisation:
     steps: int
     # Log-likelihood of the points and of the cloud's own priors, one step before.
     value: float = -np.inf
+    moments: Moments | None = None  # of the cloud, one step before
 
 
 def localise(
@@ -96,12 +97,14 @@ def localise(
     D = cloud.dimension
     visibility = None
     explained, value, taken = 0.0, -np.inf, 0
+    last_moments = None
     for number, level in enumerate(target.levels):
         last = number == len(target.levels) - 1
         for _ in range(steps - taken if last else recipe.steps_per_blur):
             seen = replace(level.mixture, visibility=visibility)
             moments, log_likelihood = sweep.moments(pose[None], seen, components=level.components)
-            step = _step(moments[0], level.precisions)
+            last_moments = moments[0]
+            step = _step(last_moments, level.precisions)
             moved = geometry.exp(step) @ pose
             # Products of many motions leave the rotations, and a constant velocity doubles the
             # error in every frame.
@@ -115,7 +118,7 @@ def localise(
             length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
             if length < recipe.step_tolerance:
                 break
-    return Localisation(pose, explained, taken, value)
+    return Localisation(pose, explained, taken, value, last_moments)
 
 
 def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:

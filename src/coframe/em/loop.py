@@ -80,6 +80,8 @@ class Fit:
     # How many independent points a point of each cloud stands for: less than one where neighbours
     # share their noise.
     independent: Float[Array, " M"]
+    # Of each pose's error, where a step after the loop has found the poses.
+    covariance: Float[Array, "M P P"] | None = None
 
 
 @dataclass(frozen=True)

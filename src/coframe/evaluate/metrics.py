@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.errors import InputError
 from coframe.evaluate.trajectory_errors import Errors, absolute_errors, relative_errors
-from coframe.types import Array, Points, Poses
+from coframe.types import Array, Points, Pose, Poses
 
 __all__ = [
     "Agreement",
@@ -101,6 +101,32 @@ def translation_errors(poses: Poses, truth: Poses, reference: int = 0) -> Float[
         - geometry.translation(relative(truth, reference)),
         axis=1,
     )
+
+
+def error_at_points(pose: Pose, truth: Pose, points: Points) -> float:
+    """The root mean square distance between points under a pose and under the true one.
+
+    Parameters
+    ----------
+    pose, truth : (D+1, D+1) array
+    points : (N, D) array
+        In the cloud's own frame.
+
+    Returns
+    -------
+    float
+        [unit]
+
+    Examples
+    --------
+    >>> error_at_points(np.eye(3), geometry.pose(np.eye(2), np.array([3.0, 4.0])), np.ones((5, 2)))
+    5.0
+    """
+    middle = points.mean(0)
+    R = geometry.rotation(pose) - geometry.rotation(truth)
+    shift = geometry.translation(pose) - geometry.translation(truth) + R @ middle
+    moved = (points - middle) @ R.T + shift
+    return float(np.sqrt((moved**2).sum(1).mean()))
 
 
 def frobenius_errors(poses: Poses, truth: Poses, reference: int = 0) -> Float[Array, " M"]:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The errors of a trajectory against the true one: ATE and RPE of Sturm et al. (IROS 2012)."""
+"""The errors of a trajectory against the true one: ATE and RPE of Sturm et al. (IROS 2012), and the
+relative errors of KITTI (Geiger et al., CVPR 2012).
+"""
 
 from dataclasses import dataclass
 
@@ -15,6 +17,10 @@ from coframe.types import Array
 TOLERANCE = 0.02
 # [limit] Pairs of poses, at least: with fewer no rigid motion aligns them.
 LEAST_PAIRS = 3
+# [format] KITTI: lengths of the stretches that are compared [m], and frames from the start of one
+# to that of the next.
+KITTI_LENGTHS = tuple(range(100, 900, 100))
+KITTI_STEP = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +168,58 @@ def relative_errors(
     error = geometry.inverse(true_motion) @ motion
     shift, turn = geometry.translation(error), geometry.angle(geometry.rotation(error))
     return Errors(np.linalg.norm(shift, axis=1)), Errors(np.degrees(turn))
+
+
+def kitti_errors(
+    estimate: Trajectory, truth: Trajectory, *, tolerance: float = TOLERANCE
+) -> tuple[Errors, Errors]:
+    """KITTI's relative errors: how far the motion over 100, 200, ... 800 m of the true path is from
+    the true one, over that length.
+
+    Parameters
+    ----------
+    estimate, truth
+        Trajectories in metres, whose poses are matched by time.
+    tolerance
+        Times [s] further apart do not match.
+
+    Returns
+    -------
+    tuple of Errors
+        One for each stretch, in translation [%] and in rotation [degrees per metre]; their means
+        are KITTI's figures.
+
+    Raises
+    ------
+    InputError
+        If the true path is shorter than 100 m.
+
+    Examples
+    --------
+    >>> shift, turn = coframe.metrics.kitti_errors(path, truth)
+    >>> shift.mean, turn.mean
+    """
+    i, j = _matched(estimate, truth, tolerance)
+    P, Q = estimate.poses[i], truth.poses[j]
+    steps = np.linalg.norm(np.diff(geometry.translation(Q), axis=0), axis=1)
+    along = np.concatenate([[0.0], np.cumsum(steps)])
+    pairs = []
+    for first in range(0, len(along), KITTI_STEP):
+        for length in KITTI_LENGTHS:
+            last = int(np.searchsorted(along, along[first] + length, side="right"))
+            if last < len(along):
+                pairs.append((first, last, length))
+    if not pairs:
+        raise InputError(
+            f"truth: expected a path of at least {KITTI_LENGTHS[0]} m for KITTI's errors, found"
+            f" {along[-1]:.4g}"
+        )
+    a, b, lengths = np.array(pairs).T
+    motion, true_motion = geometry.inverse(P[a]) @ P[b], geometry.inverse(Q[a]) @ Q[b]
+    error = geometry.inverse(motion) @ true_motion
+    shift = np.linalg.norm(geometry.translation(error), axis=1) / lengths
+    turn = geometry.angle(geometry.rotation(error)) / lengths
+    return Errors(100 * shift), Errors(np.degrees(turn))
 
 
 def _matched(

@@ -38,7 +38,15 @@ TUM_FR1 = Intrinsics(517.3, 516.5, 318.6, 255.3, 5000.0)
 TUM_FR2 = Intrinsics(520.9, 521.0, 325.1, 249.7, 5000.0)
 TUM_FR3 = Intrinsics(535.4, 539.2, 320.1, 247.6, 5000.0)
 TUM_DEFAULT = Intrinsics(525.0, 525.0, 319.5, 239.5, 5000.0)
-PRESETS = {"freiburg1": TUM_FR1, "freiburg2": TUM_FR2, "freiburg3": TUM_FR3, "kinect": TUM_DEFAULT}
+# [format] ICL-NUIM, as its authors have it: fy is negative, so that y points up, as in their poses.
+ICL = Intrinsics(481.2, -480.0, 319.5, 239.5, 5000.0)
+PRESETS = {
+    "freiburg1": TUM_FR1,
+    "freiburg2": TUM_FR2,
+    "freiburg3": TUM_FR3,
+    "kinect": TUM_DEFAULT,
+    "icl": ICL,
+}
 
 
 def points(

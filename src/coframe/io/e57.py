@@ -91,13 +91,22 @@ def read_poses(path: str | os.PathLike[str]) -> dict[str, Float[Array, "4 4"]]:
     return {name: np.eye(4) if T is None else T for name, T in named_poses(path)}
 
 
-def write_scans(path: str | os.PathLike[str], scans: Sequence[Scan]) -> None:
+def coordinate_metadata(path: str | os.PathLike[str]) -> str:
+    """What the file says of its reference system; "" where it says nothing."""
+    with _opened(path) as (_, image, _):
+        root = image.root()
+        return (
+            str(root["coordinateMetadata"].value()) if root.isDefined("coordinateMetadata") else ""
+        )
+
+
+def write_scans(path: str | os.PathLike[str], scans: Sequence[Scan], crs: str = "") -> None:
     """One file with all scans, each in its own frame with its pose; coordinates are doubles."""
     libe57 = optional("pye57.libe57", "e57", "E57 files")
     with atomic(path) as temporary, foreign():
         image = libe57.ImageFile(str(temporary), "w")
         try:
-            data3d = _new_file(libe57, image)
+            data3d = _new_file(libe57, image, crs)
             for scan in scans:
                 _append(libe57, image, data3d, scan)
         finally:
@@ -211,7 +220,7 @@ def _value(node: Any, structure: str, key: str, default: float) -> float:
     return float(node[structure][key].value())
 
 
-def _new_file(libe57: Any, image: Any) -> Any:
+def _new_file(libe57: Any, image: Any, crs: str) -> Any:
     image.extensionsAdd("", libe57.E57_V1_0_URI)
     image.extensionsAdd(*EXTENSION)
     root = image.root()
@@ -220,7 +229,7 @@ def _new_file(libe57: Any, image: Any) -> Any:
     root.set("versionMajor", libe57.IntegerNode(image, libe57.E57_FORMAT_MAJOR))
     root.set("versionMinor", libe57.IntegerNode(image, libe57.E57_FORMAT_MINOR))
     root.set("e57LibraryVersion", libe57.StringNode(image, libe57.E57_LIBRARY_ID))
-    root.set("coordinateMetadata", libe57.StringNode(image, ""))
+    root.set("coordinateMetadata", libe57.StringNode(image, crs))
     data3d = libe57.VectorNode(image, True)
     root.set("data3D", data3d)
     root.set("images2D", libe57.VectorNode(image, True))

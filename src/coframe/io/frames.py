@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Sequences of frames: TUM RGB-D folders, folders of depth images, folders of clouds, arrays.
+"""Sequences of frames: folders of depth images or clouds, ROS bags, arrays, generators.
 
 Frames are read ahead of their use, never all at once.
 """
 
 import os
 import queue
-import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,24 +18,25 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from coframe.errors import LARGEST_NUMBER, InputError, visible
-from coframe.io import clouds as cloud_files
-from coframe.io import depth, images
+from coframe.io import camera as cameras
+from coframe.io import depth, images, layouts, lidar, rosbag
 from coframe.io.depth import Intrinsics
-from coframe.io.files import as_path, read_small
-from coframe.io.scan import refuse_masked
+from coframe.io.files import as_path
+from coframe.io.layouts import Layout
+from coframe.io.scan import of_columns, refuse_masked
 from coframe.types import Array, Points
 
 T = TypeVar("T")
 
-# [format] Frames per second of sources that carry no times.
-RATE = 30.0
 # [size] Frames that wait for their use, at most.
 AHEAD = 8
-# [format] Endings of depth images.
-IMAGES = (".png", ".pgm", ".tif", ".tiff")
 # [m] Depths outside are left out: there, the noise of a structured-light camera is larger than what
 # it shows. [0.1, unknown]
 NEAR, FAR = 0.3, 4.0
+
+
+class UnreadableFrameError(InputError):
+    """A frame whose file is missing or damaged: it is skipped, and counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +47,17 @@ class Frame:
     points: Points
     weights: Float[Array, " N"]  # how much a point counts: 1 for a point at 1 m
     name: str
+    # [s] when each point was measured, after `time`; None if all were at once, or it is not known.
+    offsets: Float[Array, " N"] | None = None
+    problem: str = ""  # why there are no points, where the frame could not be read
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def subset(self, rows: Shaped[Array, " n"]) -> "Frame":
+        """Some of its points."""
+        offsets = None if self.offsets is None else self.offsets[rows]
+        return Frame(self.time, self.points[rows], self.weights[rows], self.name, offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +70,16 @@ class FrameSource:
     names
         One for each frame.
     times
-        Times of the frames [s], rising.
+        Times of the frames [s], rising. Where the sequence has no times, numbers of frames.
     read
-        Returns the frame of an index.
+        Returns the frame of an index; raises `UnreadableFrameError` if its file is missing or
+        damaged.
     settings
         What the frames depend on beside their files, by name: the camera and the like.
+    timed
+        Whether `times` are times.
+    stream
+        Yields the frames from an index on, where that is quicker than `read`.
 
     Examples
     --------
@@ -77,6 +91,8 @@ class FrameSource:
     times: Float[Array, " N"]
     read: Callable[[int], Frame]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    timed: bool = True
+    stream: Callable[[int], Iterator[Frame]] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -84,11 +100,30 @@ class FrameSource:
     def __getitem__(self, index: int) -> Frame:
         return self.read(index)
 
-    def prepared(self, prepare: Callable[[int, Frame], T], start: int = 0) -> Generator[T]:
+    def each(self, start: int = 0, stop: int | None = None) -> Iterator[Frame]:
+        """The frames from `start` to before `stop`; one that cannot be read has no points, and says
+        why.
+        """
+        if self.stream is not None:
+            yield from islice(self.stream(start), None if stop is None else stop - start)
+            return
+        for i in range(start, len(self) if stop is None else min(stop, len(self))):
+            try:
+                yield self.read(i)
+            except UnreadableFrameError as error:
+                time, none = float(self.times[i]), np.zeros(0)
+                yield Frame(time, none.reshape(0, 3), none, self.names[i], problem=str(error))
+
+    def prepared(
+        self, prepare: Callable[[int, Frame], T], start: int = 0, stop: int | None = None
+    ) -> Generator[T]:
         """What `prepare` makes of the frames from `start` on, in a thread that is at most `AHEAD`
         frames ahead.
         """
-        return _ahead(lambda: (prepare(i, self.read(i)) for i in range(start, len(self))), AHEAD)
+        return _ahead(
+            lambda: (prepare(i, frame) for i, frame in enumerate(self.each(start, stop), start)),
+            AHEAD,
+        )
 
     def __iter__(self) -> Iterator[Frame]:
         return self.prepared(lambda _, frame: frame)
@@ -101,25 +136,35 @@ def open_frames(
     step: int = 4,
     near: float = NEAR,
     far: float = FAR,
+    topic: str | None = None,
+    spin: bool = False,
 ) -> FrameSource:
-    """Open the frames of a folder; what it holds decides how it is read.
+    """Open the frames of a folder or of a ROS bag; what it holds decides how it is read.
 
-    A folder with depth.txt is a sequence of TUM RGB-D, its camera known by its name, else from
-    `intrinsics` or intrinsics.json. A folder of images (PNG, PGM, TIFF) holds depth images, the
-    camera in `intrinsics` or in intrinsics.json beside them. A folder of clouds (any format that is
-    read) is one frame a file, in the order of the names, 30 a second.
+    Depth images: a folder of them (PNG, PGM, TIFF), one with such a folder in it, or one with a
+    list of them (depth.txt of TUM RGB-D, associations.txt of ICL-NUIM). The camera is in
+    `intrinsics`, in a file beside the images or a folder above (see `coframe.io.camera`), or known
+    by the name of the data set. Clouds: any format that is read, one frame a file, in the order of
+    the names. Times are those of the list, of times.txt or timestamps.txt, or of names that are
+    times; where there are none, frames are numbered.
 
     Parameters
     ----------
     source
-        The folder.
+        The folder, or a bag: a folder with metadata.yaml, an .mcap, .db3 or .bag file.
     intrinsics
-        The camera: one of the names in `coframe.io.depth.PRESETS`, a JSON file with fx, fy, cx, cy
-        and scale, or an `Intrinsics`.
+        The camera: one of the names in `coframe.io.depth.PRESETS`, a file with fx, fy, cx, cy and
+        scale (see `coframe.io.camera.read`), or an `Intrinsics`.
     step
         Every so many rows and columns of a depth image are used.
     near, far
         Depths [m] outside these are left out of depth images.
+    topic
+        The topic of a bag, if it has several with frames.
+    spin
+        Whether the frames are turns of a spinning lidar whose points have no times of their own:
+        each is measured when the sensor turns to it, in one time between frames, clockwise from
+        behind. For frames that are not corrected for the sensor's motion.
 
     Returns
     -------
@@ -129,65 +174,60 @@ def open_frames(
     Raises
     ------
     InputError
-        If the folder holds no sequence or the camera is not known.
+        If there is no sequence or more than one, or the camera is not known.
 
     Examples
     --------
     >>> path = coframe.track(coframe.open_frames("rgbd_dataset_freiburg1_desk", step=2))
     """
-    folder = as_path(source)
+    path = as_path(source)
     if not isinstance(step, Integral) or isinstance(step, bool) or step < 1:
         raise InputError(f"step: expected a whole number of at least 1, found {step!r}")
     for name, value in (("near", near), ("far", far)):
         if not isinstance(value, Real) or not value >= 0:  # false for NaN
             raise InputError(f"{name}: expected a depth of at least 0, found {value!r}")
-    if not folder.is_dir():
+    pixels = _Pixels(int(step), float(near), float(far))
+    if rosbag.is_bag(path):
+        return _bag_source(path, rosbag.open_bag(path, topic), intrinsics, pixels)
+    if topic is not None:
+        raise InputError(f"topic: expected a ROS bag with it, found {path}; leave it out")
+    if not path.is_dir():
         raise InputError(
-            f"{folder}: expected a folder with a sequence, found"
-            f" {'a file' if folder.is_file() else 'nothing'}"
+            f"{path}: expected a folder with a sequence or a ROS bag, found"
+            f" {'a file' if path.is_file() else 'nothing'}"
         )
-    if (folder / "depth.txt").is_file():
-        times, files = _tum_list(folder / "depth.txt")
-        camera = _camera(folder, intrinsics, tum=True)
-        return _image_source(files, times, camera, step, (near, far))
-    files = sorted(
-        (p for p in folder.iterdir() if p.is_file()), key=lambda p: cloud_files.natural(p.name)
-    )
-    pictures = [path for path in files if path.suffix.lower() in IMAGES]
-    if pictures:
-        camera = _camera(folder, intrinsics, tum=False)
-        return _image_source(pictures, _times(pictures), camera, step, (near, far))
-    files = [path for path in files if path.suffix.lower() in cloud_files.FORMATS]
-    if not files:
-        raise InputError(
-            f"{folder}: expected depth.txt, depth images or clouds, found none of them"
-        )
-
-    def read(i: int) -> Frame:
-        return _frame(cloud_files.read(files[i]), i / RATE, visible(files[i].name))
-
-    return FrameSource(tuple(visible(path.name) for path in files), _times(files), read)
+    layout = layouts.find(path)
+    if layout.kind == "depth":
+        return _image_source(layout, _camera(path, layout, intrinsics), pixels)
+    return _cloud_source(layout, spin=spin)
 
 
 def from_arrays(clouds: Sequence[Any], times: Float[Array, " N"] | None = None) -> FrameSource:
-    """Clouds in memory, (N, 3) arrays, as frames; without `times` [s], 30 a second."""
-    stamps = np.arange(len(clouds)) / RATE if times is None else times
+    """Clouds in memory, (N, 3) arrays, as frames; without `times` [s], they are numbered."""
+    stamps = np.arange(len(clouds), dtype=float) if times is None else times
+    names = tuple(f"frame {i}" for i in range(len(clouds)))
 
     def read(i: int) -> Frame:
-        refuse_masked(f"frame {i}", clouds[i])
-        try:
-            points = np.asarray(clouds[i])
-            if points.dtype.kind not in "fiub":
-                raise TypeError
-            points = np.asarray(points, float)
-        except (TypeError, ValueError, RuntimeError):
-            raise InputError(
-                f"frame {i}: expected points in space, shape (N, 3), found"
-                f" {type(clouds[i]).__name__}"
-            ) from None
-        return _frame(points, float(stamps[i]), f"frame {i}")
+        return _of_item(i, clouds[i], float(stamps[i]))
 
-    return FrameSource(tuple(f"frame {i}" for i in range(len(clouds))), stamps, read)
+    return FrameSource(names, stamps, read, timed=times is not None)
+
+
+def from_iterator(clouds: Iterable[Any]) -> FrameSource:
+    """Clouds that come one by one, none of which is kept: their number is not known, and they are
+    read once. (N, 3) arrays, which are numbered, or pairs of a time [s] and an array.
+    """
+    items = enumerate(clouds)
+
+    def stream(start: int) -> Iterator[Frame]:
+        for i, item in items:
+            if i >= start:
+                yield _of_item(i, item, float(i))
+
+    def read(i: int) -> Frame:
+        raise InputError("frames: expected to be read in their order, found one asked for alone")
+
+    return FrameSource((), np.zeros(0), read, timed=False, stream=stream)
 
 
 def by_depth(points: Float[Array, "N 3"]) -> Float[Array, " N"]:
@@ -197,25 +237,92 @@ def by_depth(points: Float[Array, "N 3"]) -> Float[Array, " N"]:
 
 def strided(frame: Frame, factor: int) -> Frame:
     """Every `factor`-th point, the paper's way (50 in its experiment)."""
-    return Frame(frame.time, frame.points[::factor], frame.weights[::factor], frame.name)
+    return frame.subset(np.arange(0, len(frame), factor))
 
 
-def _image_source(
-    files: Sequence[Path],
-    times: Float[Array, " N"],
-    camera: Intrinsics,
-    step: int,
-    depths: tuple[float, float],
-) -> FrameSource:
-    near, far = depths
+@dataclass(frozen=True)
+class _Pixels:
+    """Which pixels of depth images are used."""
+
+    step: int
+    near: float  # [m]
+    far: float  # [m]
+
+    def frame(
+        self, values: Shaped[Array, "H W"], camera: Intrinsics, time: float, name: str
+    ) -> Frame:
+        points = depth.points(values, camera, step=self.step)
+        points = points[(points[:, 2] > self.near) & (points[:, 2] < self.far)]
+        return Frame(time, points, by_depth(points), name)
+
+
+def _image_source(layout: Layout, camera: Intrinsics, pixels: _Pixels) -> FrameSource:
+    times, timed = _numbered(layout.times, len(layout.files))
+    names = _names(layout.files)
 
     def read(i: int) -> Frame:
-        points = depth.points(_image(files[i]), camera, step=step)
-        points = points[(points[:, 2] > near) & (points[:, 2] < far)]
-        return Frame(float(times[i]), points, by_depth(points), visible(files[i].name))
+        return pixels.frame(_image(layout.files[i]), camera, float(times[i]), names[i])
 
-    settings = {"intrinsics": asdict(camera), "step": step, "near": near, "far": far}
-    return FrameSource(tuple(visible(path.name) for path in files), times, read, settings)
+    settings = {"intrinsics": asdict(camera), **asdict(pixels)}
+    return FrameSource(names, times, read, settings, timed)
+
+
+def _cloud_source(layout: Layout, *, spin: bool) -> FrameSource:
+    times, timed = _numbered(layout.times, len(layout.files))
+    names = _names(layout.files)
+    period = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+
+    def read(i: int) -> Frame:
+        try:
+            scan = lidar.read(layout.files[i])
+        except (InputError, OSError) as error:
+            raise UnreadableFrameError(str(error)) from None
+        turn = period if spin else 0.0
+        return _frame(scan.points, scan.columns, float(times[i]), names[i], turn, timed=timed)
+
+    return FrameSource(names, times, read, {"spin": spin} if spin else {}, timed)
+
+
+def _bag_source(
+    path: Path,
+    bag: rosbag.Bag,
+    intrinsics: Intrinsics | str | os.PathLike[str] | None,
+    pixels: _Pixels,
+) -> FrameSource:
+    names = tuple(f"{visible(bag.topic)} {i}" for i in range(len(bag.times)))
+    settings: dict[str, Any] = {"topic": bag.topic}
+    camera = None
+    if bag.kind == rosbag.IMAGE:
+        camera = bag.camera if intrinsics is None else _given_camera(intrinsics)
+        if camera is None:
+            raise InputError(
+                f"{path}: expected the camera of {bag.topic} in a topic of {rosbag.CAMERA}, found"
+                " none beside it; give it with --intrinsics, in Python intrinsics=..."
+            )
+        settings |= {"intrinsics": asdict(camera), **asdict(pixels)}
+
+    def stream(start: int) -> Iterator[Frame]:
+        for i, message in enumerate(bag.messages(start), start):
+            time = float(bag.times[i])
+            if camera is not None:
+                yield pixels.frame(rosbag.pixels(message), camera, time, names[i])
+            else:
+                scan = of_columns(rosbag.columns(message))
+                yield _frame(scan.points, scan.columns, time, names[i])
+
+    def read(i: int) -> Frame:
+        return next(iter(stream(range(len(names))[i])))
+
+    return FrameSource(names, bag.times, read, settings, stream=stream)
+
+
+def _numbered(times: Float[Array, " N"] | None, count: int) -> tuple[Float[Array, " N"], bool]:
+    """Times, or the numbers of the frames where there are none; and whether they are times."""
+    return (np.arange(count, dtype=float), False) if times is None else (times, True)
+
+
+def _names(files: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(visible(path.name) for path in files)
 
 
 def _image(path: Path) -> Shaped[Array, "H W"]:
@@ -229,7 +336,7 @@ def _image(path: Path) -> Shaped[Array, "H W"]:
             if not _exists(path)
             else f"something else ({' '.join(str(error).split())[:200]})"
         )
-        raise InputError(f"{path}: expected a depth image, found {found}") from None
+        raise UnreadableFrameError(f"{path}: expected a depth image, found {found}") from None
 
 
 def _exists(path: Path) -> bool:
@@ -239,73 +346,80 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _frame(points: Float[Array, "..."], time: float, name: str) -> Frame:
-    """Without points whose coordinates are NaN or out of range."""
+def _of_item(i: int, cloud: Any, time: float) -> Frame:
+    """A frame as it is, a pair of a time and an array, or an array."""
+    if isinstance(cloud, Frame):
+        return cloud
+    if isinstance(cloud, tuple) and len(cloud) == 2 and isinstance(cloud[0], Real):
+        time, cloud = float(cloud[0]), cloud[1]
+    refuse_masked(f"frame {i}", cloud)
+    try:
+        points = np.asarray(cloud)
+        if points.dtype.kind not in "fiub":
+            raise TypeError
+        points = np.asarray(points, float)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"frame {i}: expected points in space, shape (N, 3), found {type(cloud).__name__}"
+        ) from None
+    return _frame(points, {}, time, f"frame {i}", timed=False)
+
+
+def _frame(
+    points: Float[Array, "..."],
+    columns: Mapping[str, Shaped[Array, " N"]],
+    time: float,
+    name: str,
+    turn: float = 0.0,
+    *,
+    timed: bool = True,
+) -> Frame:
+    """Without points whose coordinates are NaN or out of range; with the times of its points, or
+    those by their azimuth where a `turn` of the sensor takes so long [s].
+    """
     if points.ndim != 2 or points.shape[1] != 3:
         raise InputError(
             f"{name}: expected points in space, shape (N, 3), found shape {points.shape}"
         )
-    points = points[(np.abs(points) <= LARGEST_NUMBER).all(1)]  # false for NaN
-    return Frame(time, points, np.ones(len(points)), name)
+    offsets = lidar.offsets(columns, time if timed else None)
+    if offsets is not None and not timed:
+        offsets /= np.ptp(offsets)  # frames are numbered, and a frame lasts from one to the next
+    if offsets is None and turn:
+        with np.errstate(invalid="ignore"):
+            offsets = -turn * np.arctan2(points[:, 1], points[:, 0]) / (2 * np.pi)
+    good = (np.abs(points) <= LARGEST_NUMBER).all(1)  # false for NaN
+    offsets = None if offsets is None else offsets[good]
+    return Frame(time, points[good], np.ones(int(good.sum())), name, offsets)
 
 
-def _tum_list(path: Path) -> tuple[Float[Array, " N"], list[Path]]:
-    try:
-        text = read_small(path).decode("utf-8")
-        rows = [
-            line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")
-        ]
-        times = np.array([float(time) for time, _ in rows])
-        if not (np.abs(times) <= LARGEST_NUMBER).all():
-            raise ValueError
-    except InputError:
-        raise
-    except ValueError:
+def _given_camera(intrinsics: Intrinsics | str | os.PathLike[str]) -> Intrinsics:
+    if isinstance(intrinsics, Intrinsics):
+        return intrinsics
+    if str(intrinsics) in depth.PRESETS:
+        return depth.PRESETS[str(intrinsics)]
+    if not Path(intrinsics).suffix:
         raise InputError(
-            f"{path}: expected a time and a file name a line, found something else"
-        ) from None
-    if not len(rows) or not (np.diff(times) > 0).all():
-        raise InputError(
-            f"{path}: expected rising times, found {'others' if len(rows) else 'no line'}"
+            f"intrinsics: expected a .json, .yaml or .txt file or one of"
+            f" {', '.join(depth.PRESETS)}, found {str(intrinsics)!r}"
         )
-    return times, [path.parent / name for _, name in rows]
-
-
-def _times(files: Sequence[Path]) -> Float[Array, " N"]:
-    """Times from names that are numbers of seconds (as 1305031453.374112.png), else 30 frames a
-    second.
-    """
-    if all(re.fullmatch(r"\d+\.\d+", path.stem) for path in files):
-        times = np.array([float(path.stem) for path in files])
-        if (np.diff(times) > 0).all():
-            return times
-    return np.arange(len(files)) / RATE
+    return cameras.read(intrinsics)
 
 
 def _camera(
-    folder: Path, intrinsics: Intrinsics | str | os.PathLike[str] | None, *, tum: bool
+    folder: Path, layout: Layout, intrinsics: Intrinsics | str | os.PathLike[str] | None
 ) -> Intrinsics:
-    if isinstance(intrinsics, Intrinsics):
-        return intrinsics
     if intrinsics is not None:
-        if Path(intrinsics).suffix == ".json":
-            return images.read_intrinsics(intrinsics)
-        if str(intrinsics) not in depth.PRESETS:
-            raise InputError(
-                f"intrinsics: expected a .json file or one of {', '.join(depth.PRESETS)}, found"
-                f" {str(intrinsics)!r}"
-            )
-        return depth.PRESETS[str(intrinsics)]
-    beside = images.intrinsics_of_folder(folder)
-    if beside is not None:
-        return beside
-    if not tum:
-        raise InputError(
-            f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale), found no"
-            " such file"
-        )
-    named = [camera for name, camera in depth.PRESETS.items() if name in folder.resolve().name]
-    return named[0] if named else depth.PRESETS["kinect"]
+        return _given_camera(intrinsics)
+    found = cameras.find(layout.folders) or cameras.by_name(folder)
+    if found is not None:
+        return found
+    if layout.is_tum:
+        return depth.PRESETS["kinect"]
+    raise InputError(
+        f"{folder}: expected the camera in intrinsics.json (fx, fy, cx, cy, scale) or another file"
+        f" of intrinsics, found none; write one, or give it with --intrinsics, in Python"
+        " intrinsics=..."
+    )
 
 
 def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Generator[T]:

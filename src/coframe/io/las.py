@@ -67,10 +67,11 @@ def blocks(path: str | os.PathLike[str], rows: int = ROWS) -> Iterator[Scan]:
             yield _scan(record, deep, path)
 
 
-def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
+def write_scan(path: str | os.PathLike[str], scan: Scan, wkt: str = "") -> None:
     """A new file, LAZ by its suffix.
 
-    Coordinates are stored to a billionth of the extent, or as finely as 32 bits allow.
+    Coordinates are stored to a billionth of the extent, or as finely as 32 bits allow. `wkt` is the
+    reference system of the points.
     """
     laspy = _laspy()
     points = points_in_space(scan.points)
@@ -94,6 +95,9 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
             header.add_extra_dim(
                 laspy.ExtraBytesParams(name=name, type=column.dtype.newbyteorder("="))
             )
+    if wkt:
+        header.vlrs.append(laspy.vlrs.known.WktCoordinateSystemVlr(wkt))
+        header.global_encoding.wkt = True
     las = laspy.LasData(header)
     las.x, las.y, las.z = points.T
     if scan.colours is not None:

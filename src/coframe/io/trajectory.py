@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""The path of a sensor: TUM and KITTI files, and interpolation.
+"""The path of a sensor: files of TUM, KITTI and our own, and interpolation.
 
 Pose i carries what the sensor saw at time i into the common frame: x = R v + t.
 """
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +17,9 @@ from scipy.spatial.transform import Rotation, Slerp
 from coframe import geometry
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import is_rigid
+from coframe.io import poses as pose_files
 from coframe.io.files import as_path, atomic, read_small
+from coframe.io.scan import in_space
 from coframe.io.table import table
 from coframe.types import Array
 
@@ -145,6 +149,70 @@ def write_kitti(path: str | os.PathLike[str], trajectory: Trajectory) -> None:
     """Write the poses in the format of KITTI, without the times."""
     with atomic(path) as temporary:
         np.savetxt(temporary, trajectory.poses[:, :3].reshape(-1, 12), fmt="%.9e")
+
+
+def read(path: str | os.PathLike[str]) -> Trajectory:
+    """Read a trajectory in any format that is known: TUM (eight numbers a line), KITTI (twelve), or
+    coframe-poses/1 as `track` writes it.
+
+    KITTI and poses of other programs have no times: pose i is at i seconds.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Trajectory
+        Poses in the order of their times.
+
+    Raises
+    ------
+    InputError
+        If the file holds something else.
+
+    Examples
+    --------
+    >>> coframe.io.trajectory.read("poses/00.txt")
+    """
+    path = as_path(path)
+    try:
+        start = read_small(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError:
+        return read_tum(path)  # which says what is wrong
+    if start[:1] == b"{":
+        return _read_json(path, start)
+    lines = (line.split(b"#")[0].replace(b",", b" ").split() for line in start.splitlines())
+    first = next((words for words in lines if words), [])
+    return read_kitti(path) if len(first) == 12 else read_tum(path)
+
+
+def _read_json(path: Path, text: bytes) -> Trajectory:
+    named = pose_files.read(path)
+    poses = np.array([in_space(pose) for pose in named.values()])
+    try:
+        rows = json.loads(text)["clouds"]
+        times = np.array([float(row["time"]) for row in rows])
+    except (ValueError, KeyError, TypeError):
+        times = np.arange(len(poses), dtype=float)
+    if len(times) != len(poses) or not (np.diff(times) > 0).all():
+        raise InputError(f"{path}: expected rising times, one for each pose, found others")
+    return Trajectory(times, poses)
+
+
+def write_json(
+    path: str | os.PathLike[str],
+    trajectory: Trajectory,
+    names: Sequence[str],
+    frames: Sequence[int],
+) -> None:
+    """Write poses as coframe-poses/1, each with the name, the number and the time of its frame."""
+    details = [
+        {"frame": int(frame), "time": float(time)}
+        for frame, time in zip(frames, trajectory.times, strict=True)
+    ]
+    pose_files.write(path, names, trajectory.poses, details=details)
 
 
 def _table(path: str | os.PathLike[str], columns: int, meaning: str) -> Float[Array, "N C"]:

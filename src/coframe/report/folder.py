@@ -14,6 +14,7 @@ from coframe.report import track
 from coframe.report.page import html, save
 from coframe.report.run import FILE, Run
 from coframe.result import folder as folders
+from coframe.result.quality import Quality, assess
 from coframe.result.registration import Registration
 from coframe.sequence.track import FILES as TRACK_FILES
 from coframe.sequence.track import KIND, Track
@@ -42,6 +43,7 @@ def write_folder(
     *,
     run: Run | None = None,
     page: bool = True,
+    quality: Quality | None = None,
 ) -> list[str]:
     """Save a result with run.json, which says how it came about, and report.html, all at once.
 
@@ -55,6 +57,8 @@ def write_folder(
         How the result came about. Default: called from Python.
     page
         Whether to write report.html; if not, that of an earlier result is removed with it.
+    quality
+        Figures for each scan and each link; default: those of `coframe.assess`.
 
     Returns
     -------
@@ -66,10 +70,12 @@ def write_folder(
     >>> coframe.report.write_folder(result, "out")
     """
     run = run or Run()
-    with folders.replacing(folder, vars(result), reliable=result.reliable()) as new:
+    quality = assess(result) if quality is None else quality
+    fields = vars(result) | {"quality": quality}
+    with folders.replacing(folder, fields, reliable=result.reliable()) as new:
         run.save(new)
         if page:
-            save(new / PAGE, html(result, run=run))
+            save(new / PAGE, html(result, run=run, quality=quality))
         parts = sorted(path.name for path in new.glob("merged-*.ply"))
     merged = f"{parts[0]} to {parts[-1]}" if parts else "merged.ply"
     names = [merged if name == "merged.ply" else name for name in files(page=page)]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The numbers behind the report: overlap and gap of pairs, uncertainty of poses, and warnings."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -129,6 +130,30 @@ def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float)
         for name in loose
     ]
     return found
+
+
+def grouped(notices: Sequence[Notice]) -> list[Notice]:
+    """Notices about several clouds for the same reason as one, with all of their names.
+
+    Parameters
+    ----------
+    notices
+        In their order.
+
+    Returns
+    -------
+    list of Notice
+    """
+    alike: dict[tuple[str, str], list[Notice]] = {}
+    for each in notices:
+        reason = each.message if each.cloud is None else re.sub(r"[0-9.]+", "#", each.message)
+        alike.setdefault((each.level, f"{each.cloud is None} {reason}"), []).append(each)
+    return [
+        same[0]
+        if len(same) == 1
+        else replace(same[0], cloud=", ".join(str(each.cloud) for each in same))
+        for same in alike.values()
+    ]
 
 
 def complete(result: Registration) -> Registration:

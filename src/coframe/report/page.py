@@ -21,12 +21,13 @@ from jaxtyping import Float, UInt8
 from coframe.io.files import atomic
 from coframe.io.manifest import own_files
 from coframe.io.transaction import transaction
-from coframe.report import charts, numbers, scene
+from coframe.report import charts, links, numbers, scene
 from coframe.report.markup import count, json_block, lengths, name, pack, png, text
 from coframe.report.run import Run
 from coframe.result.colours import palette
 from coframe.result.folder import KIND
 from coframe.result.merged import COLOURS, GREY
+from coframe.result.quality import Quality, assess
 from coframe.result.registration import UNRELIABLE, Registration
 from coframe.types import Array, Pose
 
@@ -103,22 +104,28 @@ def html(
     result: Registration,
     *,
     run: Run | None = None,
+    quality: Quality | None = None,
     points: int = scene.POINTS,
     rng: np.random.Generator | None = None,
 ) -> str:
     """The report as one page that needs nothing else; see `write`."""
     run = run or Run()
+    quality = assess(result) if quality is None else quality
     colours = _own_colours(result)
     rng = np.random.default_rng(0) if rng is None else rng
     drawn = scene.of(result, start=run.start, colours=colours, rng=rng, points=points)
     overlap, residual = numbers.pairs(result)
     outliers = 1 - sum(int(keep.sum()) for keep in result.inliers()) / sum(map(len, result.clouds))
+    adjusted = result.targets
+    targets = [] if adjusted is None else [Section("targets", "Targets", links.targets(adjusted))]
     sections = [
         Section("scene", "Scene", _scene(result, drawn, outliers, colours is not None)),
+        Section("poses", "Clouds and poses", _poses(result, drawn, run, quality)),
+        *targets,
+        Section("links", "Links", links.section(result, quality, run)),
+        Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
         Section("convergence", "Convergence", _convergence(result), wide=False),
         Section("components", "Components", _components(result), wide=False),
-        Section("poses", "Clouds and poses", _poses(result, drawn, run)),
-        Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
         Section("run", "How this was made", how_made(run, status=result.status.sentence)),
     ]
     notices = numbers.notices(result, overlap, outliers)
@@ -126,7 +133,7 @@ def html(
         "coframe report",
         _summary(result, run, outliers),
         notice_list(
-            [_notice(each) for each in notices],
+            [_notice(each) for each in numbers.grouped(notices)],
             f"All {len(result.poses)} clouds are aligned; {text(result.status.sentence)}.",
         ),
         sections,
@@ -329,7 +336,7 @@ def _components(result: Registration) -> str:
     return body
 
 
-def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
+def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality) -> str:
     turn, shift = numbers.uncertainty(result)
     centres = np.array([np.median(cloud, axis=0) for cloud in result.clouds])
     gaps = lengths([v.residual for v in result.verdicts] + [v.expected for v in result.verdicts])
@@ -362,6 +369,18 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
             lengths(shift, 2),
         ),
     ]
+    if quality.tolerance is not None:
+        shares = ["–" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
+        hint = "share of the distances to linked clouds that are within the tolerance"
+        columns.insert(3, (f"within {quality.tolerance:.3g}", hint, shares))
+    columns += [
+        (
+            "held",
+            "how well its points are held along the axes: weak, free: by less than the scatter of a"
+            " point, by less than a tenth of that",
+            [_held(scan.strength) for scan in quality.scans],
+        )
+    ]
     if run.start is not None:
         turned, moved = numbers.travelled(drawn.start, result, centres)
         columns += [
@@ -391,6 +410,14 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run) -> str:
         ' class="small">Lengths are in the units of the input. A pose carries its cloud into the'
         " common frame, x = R v + t. Standard deviations are relative to the average cloud.</p>"
     )
+
+
+def _held(strength: Sequence[str]) -> str:
+    """How well each axis is held, in words."""
+    loose = [
+        f"{axis} {word}" for axis, word in zip("xyz", strength, strict=False) if word != "strong"
+    ]
+    return ", ".join(loose) or "strong"
 
 
 def _matrix(pose: Pose) -> str:
@@ -458,7 +485,11 @@ def _heat(
             f' src="{png(image)}">'
         )
     written = len(names) <= NUMBERS
-    head = "".join(f'<th scope="col" title="{text(n)}"><span>{name(n)}</span></th>' for n in names)
+    shorts = links.short_names(names)
+    head = "".join(
+        f'<th scope="col" title="{text(n)}"><span>{name(short)}</span></th>'
+        for n, short in zip(names, shorts, strict=True)
+    )
     rows = ""
     for row, n in enumerate(names):
         cells = ""
@@ -467,8 +498,10 @@ def _heat(
             style = f' style="--v:{value:.2f}"' if np.isfinite(value) else ""
             hint = "" if written else f' title="{text(f"{n} – {other}: {label}")}"'
             strong = " class=strong" if value > 0.65 else ""
-            cells += f"<td{style}{hint}{strong}>{text(label) if written else ''}</td>"
-        rows += f'<tr><th scope="row" title="{text(n)}"><span>{name(n)}</span></th>{cells}</tr>'
+            pair = f' data-pair="{row} {column}"' if row != column else ""
+            cells += f"<td{pair}{style}{hint}{strong}>{text(label) if written else ''}</td>"
+        short = name(shorts[row])
+        rows += f'<tr><th scope="row" title="{text(n)}"><span>{short}</span></th>{cells}</tr>'
     table = (
         '<table class="heat'
         f' {kind}"><thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table>'

@@ -14,11 +14,12 @@ from jaxtyping import Float, Int
 
 from coframe import geometry
 from coframe.report import charts
-from coframe.report.markup import count, lengths, name
+from coframe.report.markup import count, lengths, name, text
 from coframe.report.page import Section, facts, how_made, notice_list, page, save_into
 from coframe.report.run import Run
 from coframe.report.scene import POINTS, Scene, box, roots, shares, spacing
 from coframe.result.colours import palette
+from coframe.sequence import degeneracy
 from coframe.sequence.track import Track
 from coframe.types import Array
 
@@ -154,8 +155,16 @@ def _summary(tracked: Track, run: Run) -> str:
 
 def _notices(tracked: Track) -> str:
     names = tracked.names
-    stretches = charts.runs(tracked.lost)
+    unread = np.zeros(len(tracked), bool)
+    unread[list(tracked.skipped)] = True
+    stretches = charts.runs(tracked.lost & ~unread)
     items = [
+        f"skipped, since it could not be read: frame {i} ({name(reason)})"
+        for i, reason in list(tracked.skipped.items())[:LISTED]
+    ]
+    if len(tracked.skipped) > LISTED:
+        items.append(f"and {len(tracked.skipped) - LISTED} other frames that could not be read")
+    items += [
         (
             f"lost: frames {a} to {b} ({name(names[a])} to {name(names[b])})"
             if a < b
@@ -165,6 +174,7 @@ def _notices(tracked: Track) -> str:
     ]
     if len(stretches) > LISTED:
         items.append(f"and {len(stretches) - LISTED} other stretches of lost frames")
+    items += [text(degeneracy.sentence(stretch, names)) for stretch in tracked.degenerate[:LISTED]]
     return notice_list([("weak", each) for each in items], f"No frame of {len(tracked)} was lost.")
 
 
@@ -203,8 +213,9 @@ def _quality(tracked: Track) -> str:
     if not len(tracked):
         return "<p>No frame was read.</p>"
     seconds = tracked.times - tracked.times[0]
+    across = "time [s]" if tracked.timed else "frame"
     chart = charts.over_time(
-        seconds, tracked.explained, tracked.lost, label="share explained", across="time [s]"
+        seconds, tracked.explained, tracked.lost, label="share explained", across=across
     )
     return (
         f"<figure>{chart}<figcaption>The share of each frame's points that the model explained when"

@@ -6,6 +6,14 @@
   const header = JSON.parse($("header").textContent);
   if (!header.arrays) return;
 
+  // Clouds marked as wrong: the command that leaves them out.
+  const again = $("again"), marks = [...document.querySelectorAll("[data-exclude]")];
+  for (const mark of marks) mark.addEventListener("change", () => {
+    const out = marks.filter((each) => each.checked).map((each) => ` --exclude ${each.dataset.exclude}`);
+    again.hidden = !out.length;
+    again.textContent = again.dataset.command + out.join("");
+  });
+
   // ---- data -------------------------------------------------------------------------------------------------------------
   const raw = Uint8Array.from(atob($("arrays").textContent), (c) => c.charCodeAt(0));
   const bytes = (key) => raw.subarray(header.arrays[key][0], header.arrays[key][0] + header.arrays[key][1]);
@@ -503,6 +511,19 @@
     redraw();
   });
 
+  // A link or a cell of a matrix shows its two clouds; once more, all of them.
+  const pairs = [...document.querySelectorAll("[data-pair]")];
+  const showPair = (pair) => {
+    const same = pairs.some((each) => each.classList.contains("chosen") && each.dataset.pair === pair);
+    const wanted = same ? [] : pair.split(" ").map(Number);
+    const alike = wanted.length ? [pair, `${wanted[1]} ${wanted[0]}`] : [];
+    for (const each of pairs) each.classList.toggle("chosen", alike.includes(each.dataset.pair));
+    chips.forEach((chip, j) => { chip.querySelector("input").checked = state.shown[j] = same || wanted.includes(j); });
+    redraw();
+    if (!same) $("stage").scrollIntoView({ block: "nearest" });
+  };
+  for (const each of pairs) each.addEventListener("click", () => showPair(each.dataset.pair));
+
   for (const chart of document.querySelectorAll("#convergence .chart")) chart.addEventListener("click", (e) => {
     const { first: begin, last: end, left, right } = chart.dataset, box = chart.getBoundingClientRect();
     const x = (e.clientX - box.left) / box.width * chart.viewBox.baseVal.width;
@@ -522,18 +543,19 @@
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => { onPaper(false); redraw(); });
 
-  // The first cut: across the longest side, as near the middle as there are points.
-  const axis = size.indexOf(Math.max(...size)), bins = new Float64Array(41), middle = 20, coordinates = floats("points");
+  // The first cut: across the longest side, where the most points of several clouds are.
+  const axis = size.indexOf(Math.max(...size)), bins = new Float64Array(41), most = new Float64Array(41), middle = 20, coordinates = floats("points");
   for (let j = 0; j < clouds; j++) {
-    const pose = poseOf(last, j), end = first[j] + Math.min(header.counts[j], 2000);
+    const own = new Float64Array(bins.length), pose = poseOf(last, j), end = first[j] + Math.min(header.counts[j], 2000);
     for (let i = first[j]; i < end; i++) {
       const place = pose[12 + axis] + [0, 1, 2].reduce((sum, d) => sum + pose[4 * d + axis] * coordinates[3 * i + d], 0);
       const bin = Math.round(middle + 2 * middle * place / size[axis]);
-      if (bin >= 0 && bin < bins.length) bins[bin]++;
+      if (bin >= 0 && bin < bins.length) own[bin]++;
     }
+    own.forEach((n, i) => { bins[i] += n; most[i] = Math.max(most[i], n); });
   }
-  const enough = bins.reduce((sum, n) => sum + n, 0) / bins.length / 2;
-  const best = [...bins.keys()].sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle)).find((i) => bins[i] >= enough) ?? middle;
+  const shared = [...bins].map((n, i) => n - most[i]);
+  const best = [...bins.keys()].sort((a, b) => shared[b] - shared[a] || bins[b] - bins[a] || Math.abs(a - middle) - Math.abs(b - middle))[0];
   state.axis = String(axis);
   state.position = (best - middle) / middle;
   $("position").value = state.position;

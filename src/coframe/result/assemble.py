@@ -14,18 +14,21 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align.covariance import error_covariance
+from coframe.align.evidence import Review, draw_surfaces, review
 from coframe.align.recipe import ALIGN, AlignRecipe
-from coframe.align.verdict import verdicts
+from coframe.align.verdict import contradictions, downgrade, freedoms, unsupported, verdicts
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.loop import Fit
 from coframe.em.mixture import Mixture
 from coframe.input.given import Given
 from coframe.input.normalise import Normalisation
+from coframe.input.options import DEFAULTS
 from coframe.input.source import InMemory, Source
 from coframe.result import labels, merged
 from coframe.result.groups import side_by_side
 from coframe.result.labels import CloudView, PointLabels
 from coframe.result.registration import Registration
+from coframe.start.doubt import Doubt
 from coframe.types import Array, Pose, Poses
 
 
@@ -51,12 +54,16 @@ class Solution:
         each = zip(self.frames.each(), self.fit.poses, rows, strict=True)
         return [CloudView(*view, first) for view in each]
 
-    def registration(self, given: Given, recipe: AlignRecipe = ALIGN) -> Registration:
+    def registration(
+        self, given: Given, recipe: AlignRecipe = ALIGN, checked: Sequence[bool] | None = None
+    ) -> Registration:
         """The result without its points. The fit's moments must be full."""
         fit, frames, origin = self.fit, self.frames, self.origin
-        covariance = error_covariance(
-            fit.moments, fit.mixture, fit.poses, self.constraints, fit.independent, recipe
-        )
+        covariance = fit.covariance
+        if covariance is None:
+            covariance = error_covariance(
+                fit.moments, fit.mixture, fit.poses, self.constraints, fit.independent, recipe
+            )
         mixture = frames.leave_mixture(fit.mixture, origin)
         moments = frames.leave_moments(fit.moments, origin)
         return Registration(
@@ -67,12 +74,53 @@ class Solution:
             moments=moments,
             outlier_probability=(),
             labels=(),
-            verdicts=verdicts(moments, mixture, recipe.verdict),
+            verdicts=verdicts(moments, mixture, recipe.verdict, checked),
             pose_covariance=frames.leave_covariance(covariance),
             history=tuple(frames.leave_iteration(step, origin) for step in fit.history),
             status=fit.status,
             groups=(tuple(range(len(self.group))),),
         )
+
+    def review(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Review:
+        """What evidence says of the poses."""
+        constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
+        rigid = self.constraints.motion == "rigid"
+        surfaces = draw_surfaces(
+            given.clouds.subset(self.group),
+            [given.counts[j] for j in self.group],
+            self.frames,
+            points or DEFAULTS.points,
+            recipe,
+        )
+        movable = [rigid and j not in constrained for j in range(len(self.group))]
+        return review(surfaces, self.fit.poses, movable, recipe.evidence)
+
+    def doubted(
+        self, found: Registration, seen: Review, recipe: AlignRecipe = ALIGN
+    ) -> tuple[Registration, dict[int, Pose]]:
+        """The result with what evidence says against it.
+
+        Also returns, for each cloud with a free direction, the motion in its own frame to a pose
+        that fits as well.
+        """
+        wrong = contradictions(seen, recipe.evidence)
+        free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
+        marked = downgrade(found.verdicts, wrong | free)
+        marked = downgrade(marked, unsupported(seen, marked))
+        # Where a cloud contradicts the others, poses around it are no worse. That leaves doubt, but
+        # says nothing of how far off it is.
+        agrees = seen.agreement.shares <= recipe.evidence.max_share
+        covariance = found.pose_covariance.copy()
+        motions = {}
+        for i, freedom in enumerate(seen.freedoms):
+            if freedom is not None and i in free and agrees[i]:
+                wide = np.outer(freedom.twist, freedom.twist)[None]
+                covariance[i] += self.frames.leave_covariance(wide)[0]
+                poses = self.fit.poses.copy()
+                poses[i] = freedom.alternative
+                there = self.frames.leave_poses(poses, self.origin)[i]
+                motions[self.group[i]] = geometry.inverse(found.poses[i]) @ there
+        return replace(found, verdicts=marked, pose_covariance=covariance), motions
 
 
 def assemble(
@@ -90,7 +138,16 @@ def assemble(
     memory, the result has about `points` of each cloud, and all are written to `output`.
     """
     groups = [solution.group for solution in solutions] if groups is None else groups
-    parts = [solution.registration(given, recipe) for solution in solutions]
+    reviews = [solution.review(given, points, recipe) for solution in solutions]
+    fitted = [
+        solution.registration(given, recipe, seen.sure(recipe.evidence))
+        for solution, seen in zip(solutions, reviews, strict=True)
+    ]
+    checked = [
+        solution.doubted(part, seen, recipe)
+        for solution, part, seen in zip(solutions, fitted, reviews, strict=True)
+    ]
+    parts = [part for part, _ in checked]
     result = parts[0]
     if len(groups) > 1:
         result = side_by_side(parts, groups, given.names, given.sizes, lambda T: _spans(given, T))
@@ -108,8 +165,14 @@ def assemble(
     every = [found[j] for j in range(len(found))]
     some = [each for each in every if isinstance(each, labels.Some)]
     samples: Sequence[InMemory | labels.Some] = given.loaded or some
+    doubts = [
+        Doubt(j, part.verdicts[list(solution.group).index(j)].reason, (result.poses[j] @ motion,))
+        for solution, (part, motions) in zip(solutions, checked, strict=True)
+        for j, motion in motions.items()
+    ]
     result = replace(
         result,
+        doubts=tuple(doubts),
         clouds=tuple(cloud.points for cloud in samples),
         outlier_probability=tuple(each.outlier_probability for each in every),
         labels=tuple(each.labels for each in every),

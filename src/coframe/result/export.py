@@ -12,7 +12,7 @@ import numpy as np
 from coframe import geometry
 from coframe.errors import InputError
 from coframe.io import clouds as cloud_files
-from coframe.io import e57, ptx
+from coframe.io import crs, e57, las, ptx
 from coframe.io import poses as pose_files
 from coframe.io.exported import exported
 from coframe.io.files import file_names
@@ -80,10 +80,13 @@ def export(
         if form in POSES:
             files = [os.path.relpath(file, path.parent) for file in result.files] or None
             pose_files.export(new / path.name, form, result.names, result.poses, files=files)
-        elif form in SCANS:
-            (e57 if form == "e57" else ptx).write_scans(
-                new / path.name, scans_of(result, clean=clean)
-            )
+        elif form == "e57":
+            e57.write_scans(new / path.name, scans_of(result, clean=clean), result.crs)
+        elif form == "ptx":
+            ptx.write_scans(new / path.name, scans_of(result, clean=clean))
+        elif form in ("las", "laz") and result.crs:
+            points = merged(scans_of(result, clean=clean))
+            las.write_scan(new / path.name, points, crs.as_wkt(result.crs))
         else:
             cloud_files.write(new / path.name, merged(scans_of(result, clean=clean)))
     return [path]

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from coframe import geometry
+from coframe.align.residuals import Adjustment, TargetResidual
 from coframe.align.verdict import VERDICTS, Verdict
 from coframe.em.loop import Status, history_from_arrays, history_to_arrays
 from coframe.em.mixture import Mixture
@@ -35,7 +36,7 @@ from coframe.io.transaction import consistent, transaction
 from coframe.result import merged
 from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
-from coframe.types import Array, Poses
+from coframe.types import Array, Points, Poses
 
 # [format] What `transaction` calls it, and what a folder of it can hold.
 KIND = "registration"
@@ -88,6 +89,22 @@ def _write_files(
         np.savez_compressed(temporary, **_state(folder, fields))
 
 
+def figures_of(quality: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What `quality.assess` found, of every cloud and of the whole, as plain values."""
+    content = quality.as_json()
+    scans = [
+        {
+            "rms": each["rms"],
+            "within_tolerance": each["within"],
+            "sd_at_points": each["sd"],
+            "strength": each["strength"],
+            "target_rms": each["target_rms"],
+        }
+        for each in content["scans"]
+    ]
+    return scans, {"tolerance": content["tolerance"], "links": content["links"]}
+
+
 def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What poses.json says beside the poses: of every cloud, and of the whole."""
     files = _seen_from(folder, fields["files"]) or fields["names"]
@@ -107,7 +124,46 @@ def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any
         "seed": fields["options"].get("seed"),
         "version": version("coframe"),
     }
+    if (quality := fields.get("quality")) is not None:
+        scans, links = figures_of(quality)
+        details = [own | figures for own, figures in zip(details, scans, strict=True)]
+        header |= links
+    if fields["crs"]:
+        header["crs"] = fields["crs"]
+    if fields["targets"] is not None:
+        header["targets"] = _targets_as_json(fields["targets"])
     return details, header
+
+
+def _targets_as_json(found: Adjustment) -> dict[str, Any]:
+    """Residuals of targets as plain values, with the test of all of them."""
+    return asdict(found) | {
+        "expected": list(found.limits),
+        "consistent": found.consistent,
+        "rms": {role: found.rms(role) for role in ("control", "check", "tie")},
+    }
+
+
+def _targets_from_json(content: Any) -> Adjustment | None:
+    """What `_targets_as_json` wrote."""
+    if content is None:
+        return None
+    residuals = tuple(
+        TargetResidual(
+            str(each["name"]),
+            str(each["scan"]),
+            str(each["role"]),
+            tuple(float(value) for value in each["residual"]),
+            tuple(float(value) for value in each["sd"]),
+        )
+        for each in content["residuals"]
+    )
+    found = Adjustment(residuals, float(content["chi_square"]), float(content["redundancy"]))
+    figures = [found.chi_square, found.redundancy]
+    figures += [value for each in residuals for value in (*each.residual, *each.sd)]
+    if not np.isfinite(figures).all() or not all(sd > 0 for each in residuals for sd in each.sd):
+        raise ValueError("its targets have no finite residuals")
+    return found
 
 
 def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +183,8 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
             }
             for d in fields["doubts"]
         ],
+        "crs": fields["crs"],
+        "targets": None if fields["targets"] is None else _targets_as_json(fields["targets"]),
     }
     return {
         "names": np.array(fields["names"]),
@@ -241,6 +299,20 @@ def _read(folder: Path, manifest: Manifest | None) -> dict[str, Any]:
         "elsewhere": is_from_elsewhere(folder, manifest),
         **_beginning(json.loads(str(s["start"])) if "start" in s else {}, len(poses)),
     }
+
+
+def own_points(folder: Path) -> list[Points] | None:
+    """The points of each cloud of a result in its own frame; None where they are not there."""
+    known = list(pose_files.read(folder / "poses.json").values())
+    vertices = merged.read(folder, len(known))
+    if vertices is None:
+        return None
+    axes = "xyz"[: len(known[0]) - 1]
+    points = np.stack([np.asarray(vertices[axis], float) for axis in axes], 1)
+    return [
+        geometry.transform(geometry.inverse(pose), points[vertices["cloud"] == j])
+        for j, pose in enumerate(known)
+    ]
 
 
 def _check_state(s: Mapping[str, Array]) -> dict[str, int]:
@@ -383,4 +455,6 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
         "warnings": tuple(str(warning) for warning in about.get("warnings", ())),
         "options": dict(about.get("options", {})),
         "doubts": doubts,
+        "crs": str(about.get("crs", "")),
+        "targets": _targets_from_json(about.get("targets")),
     }

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe import geometry
+from coframe.align.residuals import Adjustment
 from coframe.align.verdict import VERDICTS, Verdict
 from coframe.em.loop import Iteration, Status
 from coframe.em.mixture import Mixture
@@ -75,6 +76,10 @@ class Registration:
     elsewhere : bool
         Whether it was loaded from a folder that was copied or received, or that release 0.1 wrote.
         Then `files` may name anything, and `coframe export` does not read them unasked.
+    targets : Adjustment or None
+        Residuals of targets, control points and check points, where there were any.
+    crs : str
+        The coordinate reference system of the common frame, such as "EPSG:25832"; "" if unknown.
     """
 
     clouds: tuple[Float[Array, "_ D"], ...]
@@ -98,6 +103,8 @@ class Registration:
     options: Mapping[str, Any] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
     elsewhere: bool = False
+    targets: Adjustment | None = None
+    crs: str = ""
 
     def __repr__(self) -> str:
         counts = Counter(verdict.verdict for verdict in self.verdicts)
@@ -190,7 +197,10 @@ class Registration:
         return np.concatenate(self.aligned())
 
     def relative_to(self, cloud: int) -> "Registration":
-        """The same registration with the frame of one cloud as the common frame."""
+        """The same registration with the frame of one cloud as the common frame.
+
+        Residuals of targets, which are in the frame of the control points, are left out.
+        """
         cloud = range(len(self.poses))[cloud]
         motion = geometry.inverse(self.poses[cloud])
         R = geometry.rotation(motion)
@@ -211,7 +221,13 @@ class Registration:
             history=tuple(
                 replace(step, poses=seen_from_cloud(step.poses)) for step in self.history
             ),
+            targets=None,
+            crs="",
         )
+
+    def with_targets(self, found: Adjustment | None) -> "Registration":
+        """The same registration with residuals of targets, and warnings where they are large."""
+        return replace(self, targets=found, warnings=(*self.warnings, *_target_warnings(found)))
 
     def plot(self, *, points: int = 50_000, rng: np.random.Generator | None = None) -> Any:
         """The clouds in the common frame without their outliers, as a Plotly figure.
@@ -255,6 +271,31 @@ class Registration:
 def load(folder: str | os.PathLike[str]) -> Registration:
     """The registration that `Registration.save` wrote to a folder."""
     return Registration(**folders.read(folder))
+
+
+def _target_warnings(found: Adjustment | None) -> list[str]:
+    if found is None:
+        return []
+    said = []
+    suspects = [each for each in found.residuals if each.suspicious]
+    worst = sorted(
+        suspects, key=lambda each: -float(np.max(np.abs(each.residual) / np.array(each.sd)))
+    )[:5]
+    if worst:
+        listed = ", ".join(f"{each.name} in {each.scan} ({each.distance:.3g})" for each in worst)
+        more = f" and {len(suspects) - len(worst)} more" if len(suspects) > len(worst) else ""
+        said.append(
+            f"targets lie farther off than their standard deviations explain: {listed}{more};"
+            " check their names and positions, or hold them out as check points"
+        )
+    low, high = found.limits
+    if not found.consistent:
+        word = "small" if found.chi_square > high else "large"
+        said.append(
+            f"standard deviations of targets and control points are too {word}: chi-square"
+            f" {found.chi_square:.3g}, expected {low:.3g} to {high:.3g}; check them, and units"
+        )
+    return said
 
 
 def _turned(covariance: Float[Array, "M P P"], R: Float[Array, "D D"]) -> Float[Array, "M P P"]:

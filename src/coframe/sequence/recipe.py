@@ -53,9 +53,9 @@ class SequenceRecipe:
 
     # --- Localisation of a frame (see `tracker`) ---
 
-    # [unit] Smallest standard deviation added to the components; larger ones, by the ratio of
-    # reaches each, are used before it. [0.1, varied on proving/tune, 2026-11-18: 0.006 and 0.00267
-    # within chance]
+    # [unit] Standard deviation added to the components; larger ones, by the ratio of reaches each,
+    # are used before it, and for frames also smaller ones, down to the thickness of the components.
+    # [0.1, varied on proving/tune, 2026-11-18: 0.006 and 0.00267 within chance]
     finest_blur: float = 0.004
     # [share of the typical explained share] A frame that is explained less is lost, and one that is
     # explained as well is found again. [0.1, varied on proving/tune, 2026-11-18: 0.9 worse, 0.4

@@ -8,7 +8,6 @@ not contradict what either side has seen.
 """
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +33,6 @@ from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.start import features, graph, match
 from coframe.start.features import ThinScan
-from coframe.start.match import MatcherProcess
 from coframe.types import Array
 
 # [guard] Cells of elevation are numbered within this many: a half circle has far fewer.
@@ -93,34 +91,33 @@ class Relocaliser:
         latest = [self.keyframes[i] for i in own[-self.submap_keyframes :]]
         submap = Submap.of(latest, recipe.submap_spacing * self.unit)
         counts = np.bincount([keyframe.segment for keyframe in self.keyframes])
-        with closing(MatcherProcess()) as solver:
-            for other in np.argsort(-counts, kind="stable").tolist():
-                if other == segment or counts[other] < MIN_KEYFRAMES:
-                    continue
-                theirs = members(self.keyframes, other)
-                candidates = self._search_nearby(own, theirs, last)
-                best = candidates[0]
-                rival = max(
-                    (
-                        candidate.explained
-                        for candidate in candidates
-                        if differ(candidate.pose @ last, best.pose @ last, self.unit, recipe)
-                    ),
-                    default=0.0,
-                )
-                required = max(recipe.min_explained * self.typical, recipe.rival_ratio * rival)
-                if best.explained >= required:
-                    motion = self._refine(own, theirs, best.pose)
-                    if motion is not None:
-                        return other, motion
-                guesses = [candidate.pose for candidate in candidates]
-                if proposal is not None:
-                    guesses.append(proposal)
-                for chosen in self._submap_members(theirs, last):
-                    matched = match_submaps(submap, self._submap(chosen), guesses, solver)
-                    motion = None if matched is None else self._refine(own, theirs, matched)
-                    if motion is not None:
-                        return other, motion
+        for other in np.argsort(-counts, kind="stable").tolist():
+            if other == segment or counts[other] < MIN_KEYFRAMES:
+                continue
+            theirs = members(self.keyframes, other)
+            candidates = self._search_nearby(own, theirs, last)
+            best = candidates[0]
+            rival = max(
+                (
+                    candidate.explained
+                    for candidate in candidates
+                    if differ(candidate.pose @ last, best.pose @ last, self.unit, recipe)
+                ),
+                default=0.0,
+            )
+            required = max(recipe.min_explained * self.typical, recipe.rival_ratio * rival)
+            if best.explained >= required:
+                motion = self._refine(own, theirs, best.pose)
+                if motion is not None:
+                    return other, motion
+            guesses = [candidate.pose for candidate in candidates]
+            if proposal is not None:
+                guesses.append(proposal)
+            for chosen in self._submap_members(theirs, last):
+                matched = match_submaps(submap, self._submap(chosen), guesses)
+                motion = None if matched is None else self._refine(own, theirs, matched)
+                if motion is not None:
+                    return other, motion
         return -1, None
 
     def _submap_members(
@@ -234,15 +231,14 @@ def differ(
 
 
 def match_submaps(
-    one: Submap, other: Submap, guesses: Sequence[Float[Array, "4 4"]], solver: MatcherProcess
+    one: Submap, other: Submap, guesses: Sequence[Float[Array, "4 4"]]
 ) -> Float[Array, "4 4"] | None:
     """The motion that carries one submap onto the other, if there is clearly more evidence for it
     than for all others.
     """
     a, b = one.scan, other.scan
     entered = [_in_scan_units(one, other, guess) for guess in guesses]
-    solved = solver.motions(*match.correspondences(a, b)) or []
-    edge = match.edge_between(a, b, (0, 1), [*entered, *solved])
+    edge = match.edge_between(a, b, (0, 1), [*entered, *match.find_motions(a, b)])
     if not graph.unambiguous([edge]):
         return None
     R = geometry.rotation(edge.best.motion)

@@ -56,7 +56,7 @@ def sample_by_surface(
     whole = np.repeat(size, size)
     shift = np.repeat(rng.random(len(starts)), size)
     taken = order[np.floor((rank + 1) * per / whole + shift) > np.floor(rank * per / whole + shift)]
-    return Frame(frame.time, frame.points[taken], frame.weights[taken], frame.name)
+    return frame.subset(taken)
 
 
 def _area_of_direction(

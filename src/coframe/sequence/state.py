@@ -12,13 +12,12 @@ from contextlib import contextmanager
 import numpy as np
 
 from coframe.em.estep import Cloud
-from coframe.em.localise import Pyramid
 from coframe.em.mixture import Mixture
 from coframe.errors import LARGEST_NUMBER, InputError
 from coframe.geometry import is_rigid
 from coframe.io import npz
 from coframe.sequence.keyframes import Keyframe
-from coframe.sequence.tracker import Merge, Tracker
+from coframe.sequence.tracker import Merge, Tracker, frame_target
 from coframe.types import Array
 
 Arrays = dict[str, Array]
@@ -49,6 +48,10 @@ def pack(tracker: Tracker) -> Arrays:
         "base": np.array(tracker.base, np.int64),
         "relative": np.array(tracker.relative).reshape(-1, 4, 4),
         "explained": np.array(tracker.explained),
+        "weak_direction": np.array(tracker.weak_direction).reshape(-1, 3),
+        "weak_ratio": np.array(tracker.weak_ratio),
+        "undetermined": np.array(tracker.undetermined, float),
+        "problems": np.array(json.dumps(list(tracker.problems.items()))),
         **pack_keyframes(tracker.keyframes),
         **({} if tracker.mixture is None else tracker.mixture.to_arrays()),
     }
@@ -63,6 +66,7 @@ def pack(tracker: Tracker) -> Arrays:
 def restore(tracker: Tracker, state: Mapping[str, Array]) -> None:
     """Put a new tracker into the state that `pack` found another one in."""
     shapes = {"times": "N", "base": "N", "relative": "N 4 4", "explained": "N"}
+    shapes |= {"weak_direction": "N 3", "weak_ratio": "N", "undetermined": "N"}
     shapes |= {"numbers": f"{len(NUMBERS)}", "velocity": "4 4"}
     if "proposal" in state:
         shapes["proposal"] = "4 4"
@@ -91,11 +95,15 @@ def restore(tracker: Tracker, state: Mapping[str, Array]) -> None:
     tracker.base = state["base"].tolist()
     tracker.relative = list(state["relative"])
     tracker.explained = state["explained"].tolist()
+    tracker.weak_direction = list(state["weak_direction"])
+    tracker.weak_ratio = state["weak_ratio"].tolist()
+    tracker.undetermined = state["undetermined"].astype(bool).tolist()
+    tracker.problems = unpack_problems(state["problems"], len(tracker.times))
     tracker.keyframes = keyframes
     tracker.proposal = state.get("proposal")
     tracker.mixture = mixture
     if mixture is not None:
-        tracker.target = Pyramid.of(mixture, tracker.recipe.blurs, tracker.unit)
+        tracker.target = frame_target(mixture, tracker.unit, tracker.recipe)
 
 
 def pack_keyframes(keyframes: Sequence[Keyframe]) -> Arrays:
@@ -148,6 +156,14 @@ def unpack_mixture(s: Mapping[str, Array]) -> Mixture | None:
     if np.linalg.eigvalsh(s["covariances"]).min() <= 0:
         raise ValueError("a component of its mixture has no positive variance")
     return Mixture.from_arrays(s)
+
+
+def unpack_problems(packed: Array, frames: int) -> dict[int, str]:
+    """Why frames could not be read, by their indices."""
+    found = {int(index): str(reason) for index, reason in json.loads(str(packed))}
+    if not all(0 <= index < frames for index in found):
+        raise ValueError("a frame that could not be read does not exist")
+    return found
 
 
 def _check_indices(state: Mapping[str, Array], *names: str) -> None:

@@ -3,7 +3,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -23,12 +23,13 @@ from coframe.input.options import check_callables, check_kind
 from coframe.io import npz, ply, trajectory
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_json, atomic
-from coframe.io.frames import Frame, FrameSource, from_arrays, open_frames
+from coframe.io.frames import Frame, FrameSource, from_arrays, from_iterator, open_frames
 from coframe.io.manifest import MANIFEST, Manifest
 from coframe.io.trajectory import Trajectory
 from coframe.io.transaction import consistent, transaction
-from coframe.sequence import state
-from coframe.sequence.keyframes import Keyframe
+from coframe.sequence import degeneracy, state
+from coframe.sequence.degeneracy import Stretch
+from coframe.sequence.keyframes import MIN_KEYFRAMES, Keyframe
 from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
 from coframe.sequence.tracker import PreparedFrame, Progress, Tracker
@@ -39,7 +40,15 @@ from coframe.types import Array
 FORMAT = "coframe-track/1"
 # [format] What the manifest calls it, and what a folder of it can hold.
 KIND = "track"
-FILES = ("trajectory.txt", "model.ply", "merged.ply", "track.json", "state.npz")
+FILES = (
+    "trajectory.txt",
+    "trajectory.kitti.txt",
+    "trajectory.json",
+    "model.ply",
+    "merged.ply",
+    "track.json",
+    "state.npz",
+)
 # [size] Frames from one record in the checkpoint to the next.
 RECORD_EVERY = 10
 DEFAULTS = TrackOptions()
@@ -63,6 +72,12 @@ class Track(Trajectory):
         Mixture of the last key frames; None before the first frame.
     names
         Names of all frames of the source; more than there are poses where the run ended early.
+    skipped
+        Why frames could not be read, by their indices; they count as lost.
+    timed
+        Whether `times` are times, and not numbers of frames.
+    degenerate
+        Stretches of frames that leave a direction undetermined, as a tunnel does.
     options
         The options of the run.
 
@@ -79,6 +94,9 @@ class Track(Trajectory):
     mixture: Mixture | None
     names: tuple[str, ...] = ()
     options: TrackOptions = field(default_factory=TrackOptions)
+    skipped: Mapping[int, str] = field(default_factory=dict)
+    timed: bool = True
+    degenerate: tuple[Stretch, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -88,14 +106,16 @@ class Track(Trajectory):
         points = sum(len(keyframe.cloud) for keyframe in self.keyframes)
         shown = self.explained[~self.lost]
         typical = float(np.median(shown)) if len(shown) else 0.0
+        skipped = f", {len(self.skipped)} that could not be read" if self.skipped else ""
+        lost = int(self.lost.sum()) - len(self.skipped)
         return (
-            f"Track of {len(self)} frames, {int(self.lost.sum())} lost\n"
+            f"Track of {len(self)} frames, {lost} lost{skipped}\n"
             f"  path: length {self.found().length:.4g}, {typical:.0%} of a frame explained\n"
             f"  model: {len(self.keyframes)} key frames, {points} points"
         )
 
     @classmethod
-    def of(cls, tracker: Tracker, names: tuple[str, ...] = ()) -> "Track":
+    def of(cls, tracker: Tracker, names: tuple[str, ...] = (), *, timed: bool = True) -> "Track":
         """What a tracker knows so far, in the frame of its largest segment."""
         main = tracker.main
         lost = [base < 0 or tracker.keyframes[base].segment != main for base in tracker.base]
@@ -113,6 +133,15 @@ class Track(Trajectory):
             mixture=tracker.mixture,
             names=names,
             options=tracker.options,
+            skipped=dict(tracker.problems),
+            timed=timed,
+            degenerate=degeneracy.stretches(
+                np.array(tracker.undetermined, bool) & ~np.array(lost, bool),
+                np.array(tracker.weak_direction).reshape(-1, 3),
+                np.array(tracker.weak_ratio),
+                poses,
+                MIN_KEYFRAMES,
+            ),
         )
 
     def found(self) -> Trajectory:
@@ -155,7 +184,20 @@ class Track(Trajectory):
             "format": FORMAT,
             "frames": len(self),
             "of": len(self.names),
-            "lost": [self.names[i] for i in np.flatnonzero(self.lost)],
+            "timed": self.timed,
+            "lost": [self.names[i] for i in np.flatnonzero(self.lost) if i not in self.skipped],
+            "skipped": [
+                {"name": self.names[i], "reason": reason} for i, reason in self.skipped.items()
+            ],
+            "degenerate": [
+                {
+                    "first": stretch.first,
+                    "last": stretch.last,
+                    "direction": stretch.direction.tolist(),
+                    "ratio": stretch.ratio,
+                }
+                for stretch in self.degenerate
+            ],
             "explained": [round(share, 4) for share in self.explained.tolist()],
             "keyframes": [keyframe.index for keyframe in self.keyframes],
             "options": asdict(self.options),
@@ -163,8 +205,11 @@ class Track(Trajectory):
         }
 
     def save(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Write trajectory.txt (TUM, without lost frames), model.ply, merged.ply, track.json and
-        state.npz, all at once.
+        """Write the trajectory, model.ply, merged.ply, track.json and state.npz, all at once.
+
+        The trajectory is in trajectory.txt (TUM) and trajectory.json (coframe-poses/1), both
+        without lost frames, and in trajectory.kitti.txt, a line for every frame; there, a lost one
+        has the last pose known.
 
         Parameters
         ----------
@@ -179,7 +224,6 @@ class Track(Trajectory):
         Examples
         --------
         >>> coframe.track("desk").save("out")
-        ['trajectory.txt', 'model.ply', 'merged.ply', 'track.json', 'state.npz', 'manifest.json']
         """
         with transaction(folder, KIND) as new:
             written = self.write_files(new)
@@ -187,7 +231,14 @@ class Track(Trajectory):
 
     def write_files(self, folder: Path) -> list[str]:
         """Write all files into an empty folder, and return their names."""
-        trajectory.write_tum(folder / "trajectory.txt", self.found())
+        # A file without times has numbers of frames instead, and says so.
+        comments = [] if self.timed else ["numbers of frames instead of times"]
+        found = np.flatnonzero(~self.lost)
+        trajectory.write_tum(folder / "trajectory.txt", self.found(), comments)
+        trajectory.write_kitti(folder / "trajectory.kitti.txt", self)
+        trajectory.write_json(
+            folder / "trajectory.json", self.found(), [self.names[i] for i in found], found.tolist()
+        )
         clouds = []
         if self.keyframes:
             clouds = ["model.ply", "merged.ply"]
@@ -204,13 +255,24 @@ class Track(Trajectory):
             "poses": self.poses,
             "lost": self.lost,
             "explained": self.explained,
-            "about": np.array(json.dumps({"names": self.names, "options": asdict(self.options)})),
+            "about": np.array(
+                json.dumps(
+                    {
+                        "names": self.names,
+                        "options": asdict(self.options),
+                        "skipped": list(self.skipped.items()),
+                        "timed": self.timed,
+                        "degenerate": self.record()["degenerate"],
+                    }
+                )
+            ),
             **state.pack_keyframes(self.keyframes),
             **({} if self.mixture is None else self.mixture.to_arrays()),
         }
         with atomic(folder / "state.npz") as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        return ["trajectory.txt", *clouds, "track.json", "state.npz"]
+        paths = ["trajectory.txt", "trajectory.kitti.txt", "trajectory.json"]
+        return [*paths, *clouds, "track.json", "state.npz"]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Track":
@@ -269,6 +331,17 @@ class Track(Trajectory):
             mixture=state.unpack_mixture(s),
             names=names,
             options=TrackOptions(**about["options"]),
+            skipped=state.unpack_problems(np.array(json.dumps(about["skipped"])), frames),
+            timed=bool(about["timed"]),
+            degenerate=tuple(
+                Stretch(
+                    int(each["first"]),
+                    int(each["last"]),
+                    np.array(each["direction"], float).reshape(3),
+                    float(each["ratio"]),
+                )
+                for each in about["degenerate"]
+            ),
         )
 
 
@@ -291,8 +364,9 @@ def track(
     Parameters
     ----------
     source
-        A folder (see `open_frames`), frames that `open_frames` has opened, or (N, 3) arrays, one
-        for each frame. Of a generator all arrays are kept in memory.
+        A folder or bag (see `open_frames`), frames that `open_frames` has opened, or (N, 3) arrays,
+        one for each frame, or pairs of a time [s] and an array. Of a generator, one frame after
+        the other is read and none is kept.
     intrinsics
         The camera of a folder of depth images, as `open_frames` takes it.
     options
@@ -346,8 +420,11 @@ def track(
                 checkpoint.keep("tracker", state.pack(tracker) | {"frames": known})
             if on_frame(step):
                 break
+    if tracker.problems and len(tracker.problems) == len(tracker.times):
+        first = next(iter(tracker.problems.values()))
+        raise InputError(f"{first}; none of the {len(tracker.times)} frames can be read")
     tracker.settle()
-    return Track.of(tracker, frames.names)
+    return Track.of(tracker, frames.names, timed=frames.timed)
 
 
 def _frames(source: object, intrinsics: Intrinsics | str | os.PathLike[str] | None) -> FrameSource:
@@ -365,7 +442,7 @@ def _frames(source: object, intrinsics: Intrinsics | str | os.PathLike[str] | No
             "source: expected a folder, frames from open_frames or (N, 3) arrays, found"
             f" {type(source).__name__}"
         )
-    return from_arrays(list(source))
+    return from_arrays(source) if isinstance(source, Sequence) else from_iterator(source)
 
 
 def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> list[int]:
@@ -388,8 +465,9 @@ def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> li
         state.restore(tracker, kept)
         npz.numbers(kept, {"times": "N", "frames": "N"})
     done = [int(each) for each in kept["frames"]]
-    with closing(frames.prepared(lambda i, frame: _digest(frame))) as found:
-        for name, before, now in zip(frames.names, done, found, strict=False):
+    checked = frames.prepared(lambda i, frame: (frame.name, _digest(frame)), 0, len(done))
+    with closing(checked) as found:
+        for before, (name, now) in zip(done, found, strict=False):
             if before != now:
                 raise InputError(
                     f"{name}: expected the same points as in the interrupted run in"
@@ -400,4 +478,5 @@ def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> li
 
 def _digest(frame: Frame) -> int:
     """A digest of a frame that fits into 64 bits."""
-    return int(digest(frame.points, frame.weights)[:16], 16)
+    offsets = np.zeros(0) if frame.offsets is None else frame.offsets
+    return int(digest(frame.points, frame.weights, offsets)[:16], 16)

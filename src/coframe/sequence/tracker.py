@@ -14,12 +14,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe import geometry
+from coframe.align.recipe import ALIGN
 from coframe.em.estep import Cloud
 from coframe.em.localise import Localisation, Pyramid, localise
 from coframe.em.mixture import Mixture
 from coframe.geometry import extent
 from coframe.io.frames import Frame
-from coframe.sequence import keyframes, relocalise
+from coframe.sequence import degeneracy, keyframes, relocalise
+from coframe.sequence.degeneracy import Hold
 from coframe.sequence.keyframes import MIN_KEYFRAMES, Keyframe
 from coframe.sequence.options import TrackOptions
 from coframe.sequence.recipe import SEQUENCE, SequenceRecipe
@@ -45,6 +47,9 @@ class PreparedFrame:
     time: float
     cloud: Cloud | None  # None where the frame shows too little
     extent: float
+    # The points drawn, where they were measured at different times (see `Frame.offsets`).
+    sample: Frame | None = None
+    problem: str = ""  # why it could not be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +104,13 @@ class Tracker:
     # Pose of each frame in the frame of its key frame.
     relative: list[Array] = field(default_factory=list)
     explained: list[float] = field(default_factory=list)
+    # How each frame is held in its weakest direction: the direction in its own axes, the share of
+    # the information in the strongest one, and whether it is undetermined (see `degeneracy`).
+    weak_direction: list[Array] = field(default_factory=list)
+    weak_ratio: list[float] = field(default_factory=list)
+    undetermined: list[bool] = field(default_factory=list)
+    # Of frames that could not be read, by their indices: why.
+    problems: dict[int, str] = field(default_factory=dict)
     velocity: Array = field(default_factory=lambda: np.eye(4))
     typical: float = 1.0  # running mean of the explained share
     mixture: Mixture | None = None
@@ -135,7 +147,7 @@ class Tracker:
         It depends on nothing that was tracked, so that it may be done ahead.
         """
         if not _shows_something(frame):
-            return PreparedFrame(frame.time, None, 0.0)
+            return PreparedFrame(frame.time, None, 0.0, problem=frame.problem)
         rng = np.random.default_rng([self.options.seed, index])
         some = sample_by_surface(
             frame,
@@ -145,16 +157,24 @@ class Tracker:
             resolution=self.recipe.direction_resolution,
         )
         cloud = Cloud.of(some.points, some.weights / some.weights.mean())
-        return PreparedFrame(frame.time, cloud, extent(some.points))
+        sample = None if some.offsets is None else some
+        return PreparedFrame(frame.time, cloud, extent(some.points), sample)
 
     def add(self, frame: PreparedFrame) -> Progress:
         """Localise the next frame, and make it a key frame if it is time for one."""
         cloud, index = frame.cloud, len(self.times)
+        if frame.problem:
+            self.problems[index] = frame.problem
         found = None
         if cloud is not None:
-            found = self._localise(cloud, frame.time) or self._begin_segment(frame)
+            cloud, found = self._localise(cloud, frame)
+            found = found or self._begin_segment(frame)
         self.times.append(frame.time)
         self.explained.append(0.0 if found is None else found.explained)
+        hold = self._hold(found)
+        self.weak_direction.append(hold.direction)
+        self.weak_ratio.append(hold.ratio)
+        self.undetermined.append(hold.free)
         self.base.append(-1)
         self.relative.append(np.eye(4))
         self.since += 1
@@ -164,21 +184,47 @@ class Tracker:
         pose, explained = self._last_pose(index), self.explained[index]
         return Progress(index, frame.time, pose, explained, lost, len(self.keyframes))
 
-    def _localise(self, cloud: Cloud, time: float) -> Localisation | None:
-        """The frame against the model, from a constant velocity; if that fails, with wider blurs;
-        None if it is lost.
+    def _localise(self, cloud: Cloud, frame: PreparedFrame) -> tuple[Cloud, Localisation | None]:
+        """The frame against the model, from a constant velocity; None if it is lost.
+
+        Where points were measured at different times, they are moved to the time of the frame, by
+        the last velocity first, then by that which this frame has shown. Returns the cloud used.
         """
         last = self._last()
-        if self.target is None or last is None or self._after_gap(time - self.times[last]):
-            return None
+        if self.target is None or last is None:
+            return cloud, None
+        elapsed = frame.time - self.times[last]
+        if self._after_gap(elapsed):
+            return cloud, None
+        before = self.pose(last)
+        if frame.sample is not None and elapsed > 0:
+            cloud = deskewed(frame.sample, self.velocity, elapsed)
+        found = self._search_pose(cloud, before, before @ self.velocity)
+        if frame.sample is not None and elapsed > 0 and found is not None:
+            motion = geometry.inverse(before) @ found.pose
+            cloud = deskewed(frame.sample, motion, elapsed)
+            found = self._search_pose(cloud, before, found.pose)
+        return cloud, found
+
+    def _hold(self, found: Localisation | None) -> Hold:
+        """How a frame is held by the model in its weakest direction."""
+        if found is None or found.moments is None or self.mixture is None:
+            return Hold(np.array([0.0, 0.0, 1.0]), 1.0, False)
+        frames = min(len(self.members(self.segment)), self.options.window)
+        return degeneracy.weakest(found.moments, self.mixture, found.pose, frames)
+
+    def _search_pose(self, cloud: Cloud, last: Pose, start: Pose) -> Localisation | None:
+        """A frame from a start pose; if that fails, from there and from the last pose with wider
+        blurs; None if it is lost.
+        """
+        assert self.target is not None
         assert self.mixture is not None
-        start = self.pose(last) @ self.velocity
         found = localise(self.target, cloud, start)
         if found.explained >= self.recipe.min_explained * self.typical:
             return found
         wide = Pyramid.of(self.mixture, self.recipe.relocalisation_blurs, self.unit)
         found = max(
-            (localise(wide, cloud, each) for each in (start, self.pose(last))),
+            (localise(wide, cloud, each) for each in (start, last)),
             key=lambda each: each.explained,
         )
         return found if found.explained >= self.recipe.min_explained * self.typical else None
@@ -287,7 +333,7 @@ class Tracker:
         )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
-        self.target = Pyramid.of(self.mixture, self.recipe.blurs, self.unit)
+        self.target = frame_target(self.mixture, self.unit, self.recipe)
 
     def _search(self) -> None:
         """Search for the current segment in the others, and merge it if two searches in a row, some
@@ -379,6 +425,34 @@ class Tracker:
             motion = keyframe.pose @ geometry.inverse(self.keyframes[begin].pose)
             for i in members[(members >= begin) & (members < end)]:
                 self.keyframes[i] = replace(self.keyframes[i], pose=motion @ self.keyframes[i].pose)
+
+
+def frame_target(mixture: Mixture, unit: float, recipe: SequenceRecipe) -> Pyramid:
+    """What frames are localised against: the blurs of the recipe, and below them as many as it
+    takes to the thickness of a typical component.
+
+    While the blur is wider than the surface is thick, it decides how much a point counts, and a
+    frame is as inaccurate as the blur is wide.
+    """
+    thinnest = np.linalg.eigvalsh(mixture.covariances)[:, 0]
+    thickness = float(np.sqrt(max(np.median(thinnest), 0.0))) / unit
+    smallest = np.sqrt(ALIGN.min_variance)  # no component is thinner
+    blurs = list(recipe.blurs)
+    while blurs[-1] > max(thickness, smallest):
+        blurs.append(blurs[-1] / ALIGN.reach_ratio)
+    return Pyramid.of(mixture, blurs, unit)
+
+
+def deskewed(sample: Frame, motion: Pose, elapsed: float) -> Cloud:
+    """The points of a frame as they were at its time, if its sensor moved at a constant speed, by
+    `motion` in the time `elapsed` [s] before.
+    """
+    assert sample.offsets is not None
+    shares = sample.offsets / elapsed
+    motions = geometry.exp(shares[:, None] * geometry.log(motion))
+    turned = np.einsum("nij,nj->ni", geometry.rotation(motions), sample.points)
+    points = turned + geometry.translation(motions)
+    return Cloud.of(points, sample.weights / sample.weights.mean())
 
 
 def _grown(keyframes: int) -> int:

@@ -23,7 +23,8 @@ Groups = tuple[tuple[int, ...], ...]
 # [limit] Reweighted solutions of an averaging, of rotations and of translations each; after half as
 # many the poses no longer change.
 SWEEPS = 20
-# [limit] Inconsistent edges that are tried as trusted ones, strongest first.
+# [limit] Inconsistent edges, and other motions of edges, that are tried as trusted ones, strongest
+# first.
 MAX_RIVALS = 8
 # [limit] Hypotheses about the poses, best first; each costs a coarse fit.
 MAX_HYPOTHESES = 3
@@ -112,25 +113,31 @@ def find_hypotheses(
     Rivals are edges that the best graph had to drop, and other motions of an edge with nearly as
     much evidence.
     """
-    graphs = [best_graph(edges, count, trusted, recipe)]
+    best = best_graph(edges, count, trusted, recipe)
     rivals = [
         edge
-        for edge in graphs[0].dropped
-        if edge.best.weight >= recipe.rival_share * _weakest(graphs[0], edge)
+        for edge in best.dropped
+        if edge.best.weight >= recipe.rival_share * _weakest(best, edge)
     ]
-    for rival in sorted(rivals, key=lambda edge: -edge.best.weight):
-        graphs.append(best_graph(edges, count, [*trusted, rival], recipe))
+    rivals.sort(key=lambda edge: -edge.best.weight)
+    alternatives = [(edges, rival) for rival in rivals[:MAX_RIVALS]]
+    swaps: list[tuple[Edge, Edge]] = []
     for edge in (e for e in edges if not any(e is sure for sure in trusted)):
         needed = max(needed_evidence(edge, recipe), recipe.rival_share * edge.best.weight)
-        for other in (other for other in edge.others if other.weight >= needed):
-            swapped = replace(edge, best=other, others=(edge.best,))
-            exchanged = [swapped if e is edge else e for e in edges]
-            graphs.append(best_graph(exchanged, count, [*trusted, swapped], recipe))
-    different: list[Graph] = []
-    for graph in graphs:
-        if len(different) < MAX_HYPOTHESES and not any(
-            _same(graph, other, recipe) for other in different
-        ):
+        swaps += [
+            (edge, replace(edge, best=other, others=(edge.best,)))
+            for other in edge.others
+            if other.weight >= needed
+        ]
+    swaps.sort(key=lambda swap: -swap[1].best.weight)
+    for edge, swapped in swaps[:MAX_RIVALS]:
+        alternatives.append(([swapped if e is edge else e for e in edges], swapped))
+    different = [best]
+    for others, rival in alternatives:
+        if len(different) == MAX_HYPOTHESES:
+            break
+        graph = best_graph(others, count, [*trusted, rival], recipe)
+        if not any(_same(graph, other, recipe) for other in different):
             different.append(graph)
     return different
 

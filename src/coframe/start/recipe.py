@@ -53,15 +53,15 @@ class StartRecipe:
     # quarter are those that follow it in the list, the rest the most similar ones. [0.1, varied on
     # proving/tune, 2026-11-18: 18 and 8 nothing]
     partners: int = 12
-    # [count] Motions that the native matcher finds for a pair, each from the correspondences that
-    # those before it leave. [0.1, varied on proving/tune, 2026-11-18: 3 better, 1 within chance]
+    # [count] Motions of a pair that are verified: those that most correspondences agree with.
+    # [0.1, varied on proving/tune, 2026-11-18: 3 better, 1 within chance]
     motions_per_pair: int = 2
 
     # --- verify: evidence for and against a motion ---
 
     # [spacings] Largest distance between corresponding points in the first step of ICP. Motions
     # that differ by less are the same, edges that are farther off the poses or a cycle are
-    # inconsistent, and correspondences that are farther off a motion are left for the next one.
+    # inconsistent, and correspondences within this distance vote for a motion.
     # [0.1, varied on proving/tune, 2026-11-18: 7.5 better, 3.33 within chance]
     first_gate: float = 5.0
     # [spacings] The same in the last steps. Residuals of an edge beyond this count less and less in
@@ -75,7 +75,8 @@ class StartRecipe:
     # [cosine] Between normals of one surface, at least.
     # [derived: 45 degrees, nearer to parallel than to perpendicular]
     min_normal_cosine: float = 0.5**0.5
-    # [spacings] A point on the other surface has a neighbour there within this distance.
+    # [spacings] A point on the other surface has a neighbour there within this distance, and
+    # distances between two points of it are the same in both scans if they differ by less.
     # [derived: the diagonal of a cell]
     neighbour_distance: float = 2**0.5
     # [spacings] A point on the other surface is this close to its neighbour's tangent plane.
@@ -118,7 +119,7 @@ class StartRecipe:
     # [count] Motions that are verified.
     # [0.1, checked on: views in the plane; 4 leaves three of five in doubt, 9 changes none]
     planar_motions: int = 6
-    # [share] Brightness of the pixels around a point's own.
+    # [share] What a vote for a shift counts in the cells around its own.
     # [0.1, checked on: views in the plane; 0 leaves three of five in doubt, 0.33 none]
     halo: float = 0.5
 

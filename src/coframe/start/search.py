@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Start poses from nothing: clouds in arbitrary poses in, hypotheses about their poses out.
 
-First the poses that the clouds came with are checked: a rig or a tracked scanner needs no matching.
-Where these do not fit, pairs of clouds are matched and connected. What the data do not decide is
-reported: groups that nothing connects, and clouds whose pose is ambiguous.
+First the poses that the clouds came with are checked: a rig or a tracked scanner needs few matches.
+Where these have more evidence elsewhere, or the clouds are not in place, all pairs are matched and
+connected. Where both starts are possible, both are returned: points of the whole clouds decide
+between them, which the search does not see. What the data do not decide is reported: groups that
+nothing connects, and clouds whose pose is ambiguous.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -33,6 +36,7 @@ GRID = 2.0**-10
 IDENTITY = "identity"
 MATCHED = "matched"
 GIVEN = "given"
+TARGETS = "targets"
 # Why clouds are in doubt.
 UNMATCHED = (
     "no other cloud could be matched with it, so its pose is the one it came with; give start"
@@ -103,16 +107,16 @@ class Start:
     poses: tuple[Poses, ...]
     # Connected clouds; poses of different groups have nothing in common.
     groups: Groups
-    # IDENTITY, MATCHED or GIVEN.
+    # IDENTITY, MATCHED, GIVEN or TARGETS.
     source: str
     # Pairs that were matched.
     pairs: int
-    # Pairs that the native matcher crashed on.
-    crashed: tuple[Pair, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     # The evidence that the poses rest on, if there is any, and the scans it was found with.
     graph: Graph | None = None
     thin: ThinScans | None = None
+    # Other starts that are possible, each with all clouds in one group.
+    rivals: "tuple[Start, ...]" = ()
 
     @property
     def certainty(self) -> tuple[bool, int]:
@@ -157,8 +161,16 @@ class _Matches:
 
     thin: ThinScans
     edges: list[Edge]
-    crashed: list[Pair]
     pairs: int
+
+
+@dataclass(frozen=True)
+class _InPlace:
+    """Clouds that are about in place already: what their pairs say of it."""
+
+    thin: ThinScans
+    graph: Graph
+    certain: Groups
 
 
 @dataclass(frozen=True)
@@ -174,38 +186,108 @@ class _Search:
 
     def run(self) -> Start:
         """Check the identity, match pairs, connect groups, decide."""
-        M = len(self.thin)
-        pairs = match.candidate_pairs(self.thin.scans, self.rng, self.recipe)
-        poses = self.thin.enter_poses(self.thin.identity)
-        motions = [geometry.inverse(poses[b]) @ poses[a] for a, b in pairs]
-        if self.try_identity:
-            start = self._check_identity(pairs, motions)
-            if start is not None:
-                return start
-        edges, crashed = self._match(self.thin.scans, pairs, motions if self.try_identity else None)
-        matches = _Matches(self.thin, edges, crashed, len(pairs))
-        graphs, certain = graph.solve_graph(matches.edges, M, self.recipe)
-        if len(graphs[0].groups) > 1:
-            matches = self._connect_groups(matches, graphs[0].groups)
-            graphs, certain = graph.solve_graph(matches.edges, M, self.recipe)
-        return self._decide(matches, graphs, certain)
+        similar = planar.similarity if self.thin.dimension == 2 else None
+        pairs = match.candidate_pairs(self.thin.scans, self.rng, self.recipe, similar)
+        in_place = self._check_identity(pairs) if self.try_identity else None
+        if in_place is None:
+            return self._find_matched(pairs, self._motions(pairs) if self.try_identity else None)
+        matched = self._match_strongest(in_place)
+        groups = (tuple(range(len(self.thin))),)
+        doubts = _find_doubts(in_place.graph, in_place.certain, in_place.thin, self.recipe)
+        refined = in_place.thin.leave_poses(in_place.graph.poses)
+        starts = [
+            Start((poses,), groups, source, len(matched), doubts, in_place.graph, in_place.thin)
+            for source, poses in ((IDENTITY, self.thin.identity), (MATCHED, refined))
+        ]
+        if self._refuted(in_place, matched):
+            starts.append(self._find_matched(pairs))
+        return self._with_rivals(starts)
 
-    def _check_identity(self, pairs: list[Pair], motions: list[Motion]) -> Start | None:
-        """The start at the identity, if it fits all clouds."""
-        columns = pairs, motions, [self.recipe] * len(pairs)
-        edges = self.thin.scans.map_pairs(match.edge_at, pairs, *columns)
-        (best, *_), certain = graph.solve_graph(edges, len(self.thin), self.recipe)
+    def _with_rivals(self, starts: list[Start]) -> Start:
+        """The first of several starts, those as rivals that differ and have about as much evidence.
+
+        All clouds of a rival are in one group. Thin scans do not distinguish points of one cell.
+        """
+        whole = [start for start in starts if len(start.groups) == 1 and start.graph is not None]
+        most = max(start.graph.evidence for start in whole if start.graph is not None)
+        kept: list[Start] = []
+        for start in whole:
+            assert start.graph is not None
+            distances = [self._displacement(start.poses[0], each.poses[0]) for each in kept]
+            if start.graph.evidence >= self.recipe.rival_share * most and all(
+                distance > self.recipe.neighbour_distance for distance in distances
+            ):
+                kept.append(start)
+        pairs = max(start.pairs for start in starts)
+        return replace(kept[0], pairs=pairs, rivals=tuple(kept[1:]))
+
+    def _motions(self, pairs: list[Pair]) -> list[Motion]:
+        """Motions of the pairs at the poses that the clouds came with."""
+        poses = self.thin.enter_poses(self.thin.identity)
+        return [geometry.inverse(poses[b]) @ poses[a] for a, b in pairs]
+
+    def _check_identity(self, pairs: list[Pair]) -> _InPlace | None:
+        """What the pairs say at the identity, if it fits all clouds."""
+        found = _Matches(self.thin, self._verify(self.thin.scans, pairs), 0)
+        graphs, _ = graph.solve_graph(found.edges, len(self.thin), self.recipe)
+        if len(graphs[0].groups) > 1:
+            # Ambiguous edges will do: no motion is sought.
+            found = self._connect_groups(
+                found, graphs[0].groups, self._verify, partial(graph.supported, recipe=self.recipe)
+            )
+            graphs, _ = graph.solve_graph(found.edges, len(self.thin), self.recipe)
+        best = graphs[0]
         if len(best.groups) > 1 or not self._in_place(best):
             return None
-        return self._start_at_identity(
-            _find_doubts(best, certain, self.thin, self.recipe), best=best
+        # That the clouds came like this speaks for it: other poses must only be worse than chance
+        # makes them.
+        decided = [e for e in best.edges if e.margin >= graph.needed_evidence(e, self.recipe)]
+        certain = graph.best_graph(decided, len(self.thin), recipe=self.recipe).groups
+        return _InPlace(found.thin, best, certain)
+
+    def _verify(self, scans: PerCloud[ThinScan], pairs: list[Pair]) -> list[Edge]:
+        columns = pairs, self._motions(pairs), [self.recipe] * len(pairs)
+        return scans.map_pairs(match.edge_at, pairs, *columns)
+
+    def _match_strongest(self, in_place: _InPlace) -> list[Edge]:
+        """Match each cloud with the one that it has most evidence with where it is."""
+        chosen = set()
+        for j in range(len(self.thin)):
+            edges = [edge for edge in in_place.graph.edges if j in (edge.first, edge.second)]
+            best = max(edges, key=lambda edge: edge.best.weight)
+            chosen.add((best.first, best.second))
+        return self._match(in_place.thin.scans, sorted(chosen))
+
+    def _refuted(self, in_place: _InPlace, matched: list[Edge]) -> bool:
+        """Whether a matched pair has more evidence elsewhere than where it is."""
+        known = {(edge.first, edge.second): edge.best for edge in in_place.graph.edges}
+        return any(
+            edge.best.weight > known[edge.first, edge.second].weight
+            and verify.motion_distance(
+                edge.best.motion, known[edge.first, edge.second].motion, self.recipe
+            )
+            > self.recipe.first_gate
+            for edge in matched
         )
+
+    def _find_matched(self, pairs: list[Pair], guesses: list[Motion] | None = None) -> Start:
+        """The start that matched pairs give; `guesses` are verified beside what is found."""
+        edges = self._match(self.thin.scans, pairs, guesses)
+        matches = _Matches(self.thin, edges, len(pairs))
+        graphs, certain = graph.solve_graph(matches.edges, len(self.thin), self.recipe)
+        if len(graphs[0].groups) > 1:
+            matches = self._connect_groups(
+                matches,
+                graphs[0].groups,
+                self._match,
+                partial(graph.unambiguous, recipe=self.recipe),
+            )
+            graphs, certain = graph.solve_graph(matches.edges, len(self.thin), self.recipe)
+        return self._decide(matches, graphs, certain)
 
     def _match(
         self, scans: PerCloud[ThinScan], pairs: list[Pair], guesses: list[Motion] | None = None
-    ) -> tuple[list[Edge], list[Pair]]:
-        if self.thin.dimension == 3:
-            match.require_matcher()
+    ) -> list[Edge]:
         return match.match_pairs(
             scans,
             pairs,
@@ -216,38 +298,46 @@ class _Search:
             recipe=self.recipe,
         )
 
-    def _connect_groups(self, matches: _Matches, groups: Groups) -> _Matches:
-        """Match groups with the largest one again, with reversed normals: their sides are a guess.
+    def _connect_groups(
+        self,
+        matches: _Matches,
+        groups: Groups,
+        find_edges: Callable[[PerCloud[ThinScan], list[Pair]], list[Edge]],
+        select: Callable[[list[Edge]], list[Edge]],
+    ) -> _Matches:
+        """Try groups with the largest one again, with reversed normals: their sides are a guess.
 
         Scans of groups that are connected this way keep the reversed normals, and their new edges
         replace those of the same pairs.
         """
         scans = matches.thin.scans
         edges: list[Edge] = []
-        crashed = list(matches.crashed)
         tried = matches.pairs
         main = set(groups[0])
+        reversed_ones: set[int] = set()
         waiting = list(groups[1:])
         progress = True
         while waiting and progress:
             progress = False
             for group in list(waiting):
-                flips = [j in group for j in range(len(scans))]
-                flipped = scans.map_keep(_flip, flips, shared=(self.recipe,))
-                pairs = self._pairs_between(main, group)
-                found, dead = self._match(flipped, pairs)
-                tried += len(pairs)
-                crashed += dead
-                good = graph.unambiguous(found, self.recipe)
-                if good:
-                    edges += good
-                    main |= set(group)
-                    waiting.remove(group)
-                    scans = flipped
-                    progress = True
+                # As they are, only those have not been tried that were reversed meanwhile.
+                for others, reverse in ((main, True), (reversed_ones, False)):
+                    flips = [reverse and j in group for j in range(len(scans))]
+                    flipped = scans.map_keep(_flip, flips, shared=(self.recipe,))
+                    pairs = self._pairs_between(others, group)
+                    good = select(find_edges(flipped, pairs)) if pairs else []
+                    tried += len(pairs)
+                    if good:
+                        edges += good
+                        main |= set(group)
+                        reversed_ones |= set(group) if reverse else set()
+                        waiting.remove(group)
+                        scans = flipped
+                        progress = True
+                        break
         known = {(edge.first, edge.second) for edge in edges}
         old = [edge for edge in matches.edges if (edge.first, edge.second) not in known]
-        return _Matches(replace(matches.thin, scans=scans), [*old, *edges], crashed, tried)
+        return _Matches(replace(matches.thin, scans=scans), [*old, *edges], tried)
 
     def _pairs_between(self, main: set[int], group: Sequence[int]) -> list[Pair]:
         """Pairs of a cloud of each, or so many of them drawn."""
@@ -261,7 +351,6 @@ class _Search:
         """The identity if most clouds are in place or nothing was matched, else the hypotheses."""
         best = graphs[0]
         pairs = matches.pairs
-        crashed = tuple(matches.crashed)
         doubts = _find_doubts(best, certain, matches.thin, self.recipe)
         if (
             self.try_identity
@@ -269,23 +358,22 @@ class _Search:
             and 2 * len(best.groups[0]) > len(self.thin)
             and self._in_place(best)
         ):
-            return self._start_at_identity(doubts, pairs, crashed, best)
+            return self._start_at_identity(doubts, pairs, best)
         if len(best.groups) == len(self.thin):
             unmatched = tuple(Doubt(j, UNMATCHED) for j in range(len(self.thin)))
-            return self._start_at_identity(unmatched, pairs, crashed)
+            return self._start_at_identity(unmatched, pairs)
         poses = tuple(matches.thin.leave_poses(g.poses) for g in graphs if g.groups == best.groups)
-        return Start(poses, best.groups, MATCHED, pairs, crashed, doubts, best, matches.thin)
+        return Start(poses, best.groups, MATCHED, pairs, doubts, best, matches.thin)
 
     def _start_at_identity(
         self,
         doubts: tuple[Doubt, ...],
         pairs: int = 0,
-        crashed: tuple[Pair, ...] = (),
         best: Graph | None = None,
     ) -> Start:
         groups = (tuple(range(len(self.thin))),)
         poses = (self.thin.identity,)
-        return Start(poses, groups, IDENTITY, pairs, crashed, doubts, best, self.thin)
+        return Start(poses, groups, IDENTITY, pairs, doubts, best, self.thin)
 
     def _in_place(self, found: Graph) -> bool:
         """Whether the clouds of the largest group are about where their edges put them.
@@ -296,15 +384,22 @@ class _Search:
         """
         group = list(found.groups[0])
         poses = self.thin.enter_poses(self.thin.identity)[group]
-        inverse = geometry.inverse(poses)
-        found_poses = found.poses[group]
-        inverse_found = geometry.inverse(found_poses)
-        return all(
-            verify.motion_distances(
-                inverse_found[i] @ found_poses[:i], inverse[i] @ poses[:i], self.recipe
-            ).max()
-            < self.recipe.max_displacement
-            for i in range(1, len(group))
+        return self._largest_distance(poses, found.poses[group]) < self.recipe.max_displacement
+
+    def _displacement(self, some: Poses, others: Poses) -> float:
+        """How far [spacings] two clouds are displaced against each other, at most."""
+        return self._largest_distance(self.thin.enter_poses(some), self.thin.enter_poses(others))
+
+    def _largest_distance(
+        self, some: Float[Array, "n 4 4"], others: Float[Array, "n 4 4"]
+    ) -> float:
+        """The same of poses of the scans."""
+        one, other = geometry.inverse(some), geometry.inverse(others)
+        return max(
+            float(
+                verify.motion_distances(one[i] @ some[:i], other[i] @ others[:i], self.recipe).max()
+            )
+            for i in range(1, len(some))
         )
 
 

@@ -1,0 +1,554 @@
+# SPDX-License-Identifier: MIT
+"""Do clouds agree where they share territory? A measure that overlap alone cannot improve.
+
+At fixed K the likelihood pays for overlap: clouds on top of each other need less surface, so that
+each component is smaller and every point denser. So hypotheses about poses are compared by
+something else. Every cloud has small flat patches. Where a patch of one cloud lies within a patch
+of another, whatever its height, the two share territory. There the heights either agree, within
+what the scatter of both patches and the spacing of the points allow, or they contradict each other.
+Only the share of contradictions counts: more territory does not improve it.
+
+Patches that face away from each other are the two sides of a slab or of a thin body, not
+contradictions. Which way a patch faces is not known; but a cloud was seen from one side, or from
+within (`_orient`).
+
+Contradictions come in clusters. So the points of a cloud are dealt out to blocks of neighbours, and
+the variance of a share is estimated from how much it differs between blocks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
+
+from coframe import geometry
+from coframe.align import sampling
+from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
+from coframe.compute.per_cloud import PerCloud
+from coframe.input.normalise import RADIUS, Normalisation
+from coframe.input.source import Rows, Source
+from coframe.types import Array, Points, Pose, Poses
+
+# [size] Points of a block of neighbours.
+BLOCK = 32
+# [size] Patches of all clouds together that are compared with other clouds, about.
+QUERIES = 12_000
+# [size] Patches of one cloud that are compared with other clouds: at least, at most.
+FEWEST, MOST = 200, 600
+# [size] Clouds that one is compared with, at most.
+PARTNERS = 8
+# [size] Points of all clouds together that have patches, about.
+POINTS = 600_000
+# [size] Passes that find the side that a cloud was seen from.
+PASSES = 5
+# [size] Steps of a move along a cloud's extent, at most.
+STEPS = 80
+# Of a surface, one entry for each patch.
+COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
+# [guard] Patches that must be compared before a threshold is taken from them.
+ENOUGH = 20
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Patches of a cloud, in its own frame and in kd order. All but the normals are symmetric."""
+
+    centres: Points
+    normals: Float[Array, "N D"]  # towards the middle of the cloud
+    variances: Float[Array, " N"]  # of the points about the patch's plane
+    radii: Float[Array, " N"]  # distance of the patch's outermost point
+    spacings: Float[Array, " N"]  # distance of the nearest point
+    flat: Bool[Array, " N"]
+    facing: Bool[Array, " N"]  # whether it is known which way the patch faces
+    aside: bool = False  # seen from one side: the common sign of its normals is not known
+    threshold: float = 0.0  # standard deviations: heights that differ more contradict each other
+
+    def __len__(self) -> int:
+        return len(self.centres)
+
+    @cached_property
+    def middle(self) -> Float[Array, " D"]:
+        """The median of the centres."""
+        return np.median(self.centres, axis=0)
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        """Of the centres."""
+        return cKDTree(self.centres)
+
+    def subset(self, rows: Int[Array, " n"]) -> "Surface":
+        """Some of the patches."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many patches of each cloud agree with another one, or contradict it, under some poses.
+
+    Attributes
+    ----------
+    agree, contradict : (M, M) arrays of int
+        [j, i]: patches of cloud j in the territory of cloud i.
+    blocks : tuple of (B, 2) arrays of int
+        Per cloud and block of neighbours: patches in territory, and those that contradict.
+    """
+
+    agree: Int[Array, "M M"]
+    contradict: Int[Array, "M M"]
+    blocks: tuple[Int[Array, "_ 2"], ...]
+
+    @property
+    def territory(self) -> Int[Array, " M"]:
+        """Per cloud: patches in the territory of other clouds."""
+        return (self.agree + self.contradict).sum(1)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the clouds share too little territory for their shares to say anything."""
+        return bool(np.median(self.territory) < BLOCK)
+
+    @property
+    def isolated(self) -> list[int]:
+        """Clouds that share too little territory for their own share to say anything.
+
+        None where all clouds are like that.
+        """
+        found: list[int] = np.flatnonzero(self.territory < BLOCK).tolist()
+        return found if len(found) < len(self.territory) else []
+
+    @property
+    def shares(self) -> Float[Array, " M"]:
+        """Per cloud: the share of contradictions; 0 where there is no territory."""
+        return self.contradict.sum(1) / np.maximum(self.territory, 1)
+
+
+def draw_surface(cloud: Source, rows: Rows, frame: Normalisation, recipe: AlignRecipe) -> Surface:
+    """The patches of some points of a cloud, in internal coordinates."""
+    points = frame.enter([cloud.counted().take(rows).points])[0]
+    return surface(points, recipe)
+
+
+def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
+    """The patches of a cloud, one for each point.
+
+    One half of the points against the other says what heights to expect where nothing is wrong: the
+    threshold is as large as that needs.
+    """
+    from coframe.em.kernels import kd_order  # Numba, which verdicts alone do not need
+
+    points = points[kd_order(np.ascontiguousarray(points), BLOCK)]
+    whole = _patches(points, recipe)
+    one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
+    own = recipe.evidence
+    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 1.0)
+    threshold = own.sigmas
+    if inside.sum() >= ENOUGH:
+        threshold = max(threshold, float(np.quantile(heights[inside], own.level)))
+    return replace(whole, threshold=threshold)
+
+
+def agreement(
+    surfaces: Sequence[Surface], poses: Poses, recipe: EvidenceRecipe = ALIGN.evidence
+) -> Agreement:
+    """Compare every cloud with those around it. Costs O(M) queries for many clouds."""
+    M = len(surfaces)
+    agree, contradict = np.zeros((2, M, M), int)
+    blocks = []
+    inverse = geometry.inverse(poses)
+    some = [some_patches(each, M) for each in surfaces]
+    signs = signs_of(surfaces, poses, recipe)
+    for j, partners in enumerate(partners_of(surfaces, poses)):
+        counts = np.zeros((2, len(some[j])), int)
+        for i in partners:
+            motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
+            inside, fits = _compare(some[j], surfaces[i], motion, recipe, sign)
+            agree[j, i], contradict[j, i] = (inside & fits).sum(), (inside & ~fits).sum()
+            counts += inside, inside & ~fits
+        starts = np.arange(0, len(some[j]), BLOCK)
+        blocks.append(np.add.reduceat(counts, starts, axis=1).T)
+    return Agreement(agree, contradict, tuple(blocks))
+
+
+def contradicting(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, float]:
+    """Clouds that contradict the others clearly more than is typical, and what is typical."""
+    shares = found.shares
+    clouds = {}
+    for j, blocks in enumerate(found.blocks):
+        others = np.delete(shares, j)
+        typical = float(np.median(others)) if len(others) > 1 else 0.0
+        least = shares[j] - recipe.clear * np.sqrt(_share([blocks])[1])
+        if least > typical + recipe.max_share:
+            clouds[j] = typical
+    return clouds
+
+
+def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> float:
+    """By how many standard deviations `a` has a smaller share of contradictions than `b`.
+
+    0 where one of them has no territory. `clouds`: over these alone.
+    """
+    chosen = range(len(a.blocks)) if clouds is None else clouds
+    return _lead([a.blocks[j] for j in chosen], [b.blocks[j] for j in chosen])
+
+
+def better(
+    a: Sequence[Int[Array, "_ 2"]],
+    b: Sequence[Int[Array, "_ 2"]],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> bool:
+    """Whether blocks of some clouds contradict others clearly less than under other poses.
+
+    Poses under which clouds share territory are better than those under which they do not.
+    """
+    enough = [np.median([each[:, 0].sum() for each in blocks]) >= BLOCK for blocks in (a, b)]
+    return enough[0] and (not enough[1] or _lead(a, b) > recipe.clear)
+
+
+def _lead(a: Sequence[Int[Array, "_ 2"]], b: Sequence[Int[Array, "_ 2"]]) -> float:
+    one, other = _share(a), _share(b)
+    variance = one[1] + other[1]
+    return float((other[0] - one[0]) / np.sqrt(variance)) if np.isfinite(variance) else 0.0
+
+
+def _share(blocks: Sequence[Int[Array, "_ 2"]]) -> tuple[float, float]:
+    """The share of contradictions and its variance, infinite without territory.
+
+    A ratio of sums over blocks; one agreeing and one contradicting patch are added, so that no
+    share is certain.
+    """
+    counts = np.concatenate(blocks).astype(float)
+    total, wrong = counts.sum(0)
+    if not total:
+        return 0.0, np.inf
+    share = (wrong + 1) / (total + 2)
+    residuals = counts[:, 1] - share * counts[:, 0]
+    return share, float((residuals @ residuals + share * (1 - share)) / total**2)
+
+
+def _patches(points: Points, recipe: AlignRecipe) -> Surface:
+    D = points.shape[1]
+    own = recipe.evidence
+    points, _ = sampling.denoise(points, recipe.denoise)
+    count = min(own.neighbours(D), len(points))
+    tree = cKDTree(points)
+    distances, rows = tree.query(points, count)
+    distances, rows = distances.reshape(-1, count), rows.reshape(-1, count)
+    centres = points[rows].mean(1)
+    d = points[rows] - centres[:, None]
+    values, axes = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / max(count - D, 1))
+    values = np.maximum(values, 0)
+    normals = axes[:, :, 0]
+    normals, facing, aside = _orient(normals, centres, rows, np.median(points, axis=0), own)
+    flat = values[:, 0] < own.flat * values[:, 1]
+    if D == 3:
+        flat &= values[:, 1] > own.flat * values[:, 2]
+    return Surface(
+        centres,
+        normals,
+        values[:, 0],
+        distances[:, -1],
+        distances[:, min(1, count - 1)],
+        flat & (count > D),
+        facing,
+        aside,
+    )
+
+
+def _orient(
+    normals: Points,
+    centres: Points,
+    rows: Int[Array, "N k"],
+    middle: Float[Array, " D"],
+    recipe: EvidenceRecipe,
+) -> tuple[Points, Bool[Array, " N"], bool]:
+    """Normals that face one way, of which patches that is known, and whether but for a sign.
+
+    A cloud was seen from within, so that all normals face its middle, or from one side, so that all
+    lie in one half space: whichever makes neighbours face more alike.
+    """
+    inward = middle - centres
+    height = (inward * normals).sum(1)
+    within = normals * np.where(height < 0, -1.0, 1.0)[:, None]
+    axis = np.linalg.eigh(normals.T @ normals)[1][:, -1]
+    for _ in range(PASSES):
+        axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
+    aside = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
+
+    def alike(turned: Points) -> float:
+        return float(np.einsum("nkd,nd->", turned[rows], turned))
+
+    if alike(within) >= alike(aside):
+        known = np.abs(height) > recipe.sideways * np.linalg.norm(inward, axis=1)
+        return within, known, False
+    return aside, np.ones(len(aside), bool), True
+
+
+def signs_of(
+    surfaces: Sequence[Surface], poses: Poses, recipe: EvidenceRecipe = ALIGN.evidence
+) -> Float[Array, " M"]:
+    """Per cloud: by which sign its normals are to be taken; 0: it is not known.
+
+    Those of clouds seen from within face inwards; those of a cloud seen from one side are taken so
+    that most of them face the middle of the scene.
+    """
+    middles = np.array([each.middle for each in surfaces])
+    ends = np.einsum("jab,jb->ja", geometry.rotation(poses), middles) + geometry.translation(poses)
+    middle = ends.mean(0)
+    signs = np.ones(len(surfaces))
+    for j, (one, pose) in enumerate(zip(surfaces, poses, strict=True)):
+        if one.aside:
+            inward = geometry.transform(geometry.inverse(pose), middle[None])[0] - one.centres
+            height = (inward * one.normals).sum(1)
+            decided = height.mean() / max(np.abs(height).mean(), np.finfo(float).tiny)
+            signs[j] = np.sign(decided) if abs(decided) > recipe.sideways else 0.0
+    return signs
+
+
+def _heights(
+    one: Surface,
+    other: Surface,
+    motion: Float[Array, "D1 D1"],
+    recipe: EvidenceRecipe,
+    sign: float,
+    nearest: tuple[Float[Array, " n"], Int[Array, " n"]] | None = None,
+) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
+    """Which patches lie in the other cloud's territory; heights there, in standard deviations."""
+    x = geometry.transform(motion, one.centres)
+    distance, rows = other.tree.query(x) if nearest is None else nearest
+    normals = other.normals[rows]
+    height = ((x - other.centres[rows]) * normals).sum(1)
+    across = np.sqrt(np.maximum(distance**2 - height**2, 0))
+    cosine = ((one.normals @ geometry.rotation(motion).T) * normals).sum(1)
+    away = one.facing & other.facing[rows] & (sign * cosine < 0)
+    inside = one.flat & other.flat[rows] & ~away
+    inside &= across < other.radii[rows] / 2
+    inside &= np.abs(height) < np.maximum(one.radii, other.radii[rows])
+    spacing = np.minimum(one.spacings, other.spacings[rows])
+    variance = one.variances + other.variances[rows] + (recipe.floor * spacing) ** 2
+    return inside, np.abs(height) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))
+
+
+def _compare(
+    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
+) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
+    """Which patches lie in the other cloud's territory, and which heights agree."""
+    inside, heights = _heights(one, other, motion, recipe, sign)
+    return inside, heights < max(one.threshold, other.threshold)
+
+
+def _compare_all(
+    one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
+) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
+    """As `_compare`, with patches that are not flat: edges, pillars, furniture.
+
+    These have no height. They are in territory if the other cloud has a patch beside them, and
+    agree if there is one where they are.
+    """
+    nearest = other.tree.query(geometry.transform(motion, one.centres))
+    distance, rows = nearest
+    inside, heights = _heights(one, other, motion, recipe, sign, nearest)
+    fits = heights < max(one.threshold, other.threshold)
+    reach = np.maximum(one.radii, other.radii[rows])
+    return (
+        np.where(one.flat, inside, distance < 2 * reach),
+        np.where(one.flat, fits, distance < reach / 2),
+    )
+
+
+def some_patches(surface: Surface, clouds: int) -> Surface:
+    """Evenly spread patches: neighbours stay neighbours."""
+    count = min(max(QUERIES // clouds, FEWEST), MOST, len(surface))
+    return surface.subset(np.arange(count) * len(surface) // max(count, 1))
+
+
+def partners_of(surfaces: Sequence[Surface], poses: Poses, margin: float = 0.0) -> list[list[int]]:
+    """For each cloud those whose boxes overlap its own; of many, those with the nearest middles."""
+    boxes = []
+    for each, pose in zip(surfaces, poses, strict=True):
+        x = geometry.transform(pose, each.centres)
+        wide = margin + each.radii.max()
+        boxes.append((x.min(0) - wide, x.max(0) + wide))
+    low, high = np.array([box[0] for box in boxes]), np.array([box[1] for box in boxes])
+    middles = (low + high) / 2
+    found = []
+    for j in range(len(surfaces)):
+        overlap = ((low < high[j]) & (high > low[j])).all(1)
+        overlap[j] = False
+        near = np.flatnonzero(overlap)
+        order = np.argsort(((middles[near] - middles[j]) ** 2).sum(1), kind="stable")
+        found.append(sorted(near[order[:PARTNERS]].tolist()))
+    return found
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """A direction in which a cloud can move and contradict the others no more than it does now."""
+
+    twist: Float[Array, " P"]  # about the cloud's origin, in the common frame
+    turn: float  # [rad] how far it can turn
+    shift: float  # how far its origin can move
+    alternative: Float[Array, "D1 D1"]  # the pose there
+
+
+@dataclass(frozen=True)
+class Review:
+    """What evidence says of clouds under some poses."""
+
+    agreement: Agreement
+    deviations: Float[Array, " M"]  # standard deviation of each share of contradictions
+    freedoms: tuple[Freedom | None, ...]
+
+    def sure(self, recipe: EvidenceRecipe = ALIGN.evidence) -> list[bool]:
+        """Clouds that agree with others in enough territory to say so."""
+        M = len(self.agreement.territory)
+        if self.agreement.silent:
+            return [False] * M
+        doubtful = {*contradicting(self.agreement, recipe), *self.agreement.isolated}
+        return [j not in doubtful for j in range(M)]
+
+
+def draw_surfaces(
+    clouds: PerCloud[Source],
+    counts: Sequence[int],
+    frames: Normalisation,
+    points: int,
+    recipe: AlignRecipe,
+) -> list[Surface]:
+    """Patches of each cloud: the same ones whatever the seed, of fewer points of many clouds."""
+    rng = np.random.default_rng(0)
+    most = min(points, max(POINTS // len(counts), MOST))
+    rows = [sampling.draw_rows(count, most, rng) for count in counts]
+    return clouds.map(draw_surface, rows, frames.each(), shared=(recipe,))
+
+
+def review(
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    movable: Sequence[bool],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> Review:
+    """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
+    found = agreement(surfaces, poses, recipe)
+    deviations = np.array([np.sqrt(_share([blocks])[1]) for blocks in found.blocks])
+    partners = partners_of(surfaces, poses)
+    freedoms = [
+        free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
+        for j in range(len(surfaces))
+    ]
+    return Review(found, deviations, tuple(freedoms))
+
+
+def free_direction(
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    cloud: int,
+    partners: Sequence[int],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> Freedom | None:
+    """Move a cloud along the direction that the normals of its territory constrain least.
+
+    The direction is free if there are poses, by at least `recipe.distinct` of the cloud's extent
+    away and with at least half as much territory, that do not have clearly more contradictions.
+    None if there are none, or if the cloud shares too little territory to say so.
+    """
+    if not partners:
+        return None
+    signs = signs_of(surfaces, poses, recipe)
+    one, others = (
+        some_patches(surfaces[cloud], len(surfaces)),
+        _pooled(surfaces, poses, partners, signs),
+    )
+    pose, sign = poses[cloud], float(signs[cloud])
+    inside, fits = _compare(one, others, pose, recipe, sign)
+    agree = inside & fits
+    if agree.sum() < BLOCK:
+        return None
+    about = geometry.translation(pose)
+    twist = _weakest(one, pose, agree)[0]
+    extent = geometry.extent(surfaces[cloud].centres)
+    step = float(np.median(surfaces[cloud].radii)) / 2
+    if not step > 0 or not extent > 0:
+        return None
+    step = max(step, extent / STEPS)
+    now = _blocks(*_compare_all(one, others, pose, recipe, sign))
+    free = []
+    lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
+    for side in (1.0, -1.0):
+        for length in (side * lengths[lengths > recipe.distinct * extent]).tolist():
+            motion = geometry.about(geometry.exp(length * twist)[None], about)[0]
+            blocks = _blocks(*_compare_all(one, others, motion @ pose, recipe, sign))
+            if 2 * blocks[:, 0].sum() < now[:, 0].sum():
+                break
+            if _lead([now], [blocks]) < recipe.free:
+                free.append((length, motion @ pose))
+    if not free:
+        return None
+    length, alternative = max(free, key=lambda each: abs(each[0]))
+    motion = alternative @ geometry.inverse(pose)
+    turn = float(geometry.angle(geometry.rotation(motion)))
+    shift = float(np.linalg.norm(geometry.translation(alternative) - about))
+    return Freedom(length * twist, turn, shift, alternative)
+
+
+def _weakest(one: Surface, pose: Pose, agree: Bool[Array, " n"]) -> Float[Array, "P P"]:
+    """The directions in which patches that agree constrain a cloud, weakest first.
+
+    As twists about the cloud's origin that move all its patches by one, root mean square.
+    """
+    about = geometry.translation(pose)
+    D = len(about)
+    arms = geometry.transform(pose, one.centres) - about
+    normals = one.normals @ geometry.rotation(pose).T
+    # Displacement of each patch by a twist, with turns in units of the cloud's size.
+    size = np.sqrt((arms**2).sum(1).mean())
+    levers = geometry.levers(arms)
+    levers[:, :, :-D] /= size
+    rows = np.einsum("nd,ndp->np", normals, levers)[agree]
+    axes = np.linalg.eigh(rows.T @ rows)[1]
+    moves = np.sqrt((np.einsum("ndp,pq->ndq", levers, axes) ** 2).sum(1).mean(0))
+    twists: Float[Array, "P P"] = axes.T / moves[:, None]
+    twists[:, :-D] /= size
+    return twists
+
+
+def aligned_frame(given: Poses, found: Poses) -> Pose:
+    """The common motion after which most given poses are as near to the found ones as can be."""
+    motions = found @ geometry.inverse(given)
+    steps = []
+    for common in motions:
+        rest = geometry.inverse(common) @ motions
+        turns = geometry.angle(geometry.rotation(rest))
+        ends = geometry.translation(given)
+        moved = (geometry.rotation(rest) @ ends[..., None])[..., 0] + geometry.translation(rest)
+        steps.append(float(np.median(turns * RADIUS + np.linalg.norm(moved - ends, axis=1))))
+    return motions[int(np.argmin(steps))]
+
+
+def _blocks(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:
+    """Per block of neighbours: patches in territory, and those that contradict."""
+    counts = np.array([inside, inside & ~fits], int)
+    found: Int[Array, "B 2"] = np.add.reduceat(counts, np.arange(0, len(inside), BLOCK), axis=1).T
+    return found
+
+
+def _pooled(
+    surfaces: Sequence[Surface], poses: Poses, which: Sequence[int], signs: Float[Array, " M"]
+) -> Surface:
+    """Some clouds as one, in the common frame, with the normals by their signs."""
+    moved = [
+        replace(
+            surfaces[i],
+            centres=geometry.transform(poses[i], surfaces[i].centres),
+            normals=(signs[i] or 1.0) * surfaces[i].normals @ geometry.rotation(poses[i]).T,
+            facing=surfaces[i].facing & bool(signs[i]),
+        )
+        for i in which
+    ]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in moved]) for name in COLUMNS
+    }
+    return Surface(**columns, threshold=max(each.threshold for each in moved))

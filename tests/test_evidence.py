@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""Evidence: contradictions in common territory, which more overlap does not improve."""
+
+import numpy as np
+import pytest
+
+import coframe
+from coframe import geometry
+from coframe.align import evidence
+from coframe.align.evidence import Surface, agreement, free_direction, lead, surface
+from coframe.align.recipe import ALIGN
+from coframe.align.verdict import Verdict, contradictions, unsupported
+from coframe.data import simulate
+
+NOISE = 0.004
+
+
+def corridor(rng: np.random.Generator, count: int = 2000, doors: bool = True) -> list[np.ndarray]:
+    """Four windows of 12 m of one corridor, 5 m apart, in place; doors at irregular distances."""
+    edges = np.cumsum(rng.uniform(1.0, 3.0, 20)) if doors else np.empty(0)
+    clouds = []
+    for begin in (0.0, 5.0, 10.0, 15.0):
+        x = rng.uniform(begin, begin + 12, count)
+        side = rng.integers(4, size=count)
+        u = rng.uniform(size=count)
+        recess = 0.15 * (np.searchsorted(edges, x) % 2)
+        y = np.choose(side, [1 + recess, -1 - recess, 2 * u - 1, 2 * u - 1])
+        z = np.choose(side, [2.5 * u, 2.5 * u, np.zeros(count), np.full(count, 2.5)])
+        clouds.append(np.stack([x, y, z], 1) + NOISE * rng.normal(size=(count, 3)))
+    return clouds
+
+
+def shifted(shifts: list[float], D: int = 3) -> np.ndarray:
+    poses = geometry.identity(len(shifts), D)
+    poses[:, 0, -1] = shifts
+    return poses
+
+
+@pytest.fixture(scope="module")
+def windows() -> list[np.ndarray]:
+    return corridor(np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def surfaces(windows: list[np.ndarray]) -> list[Surface]:
+    return [surface(cloud) for cloud in windows]
+
+
+TRUE = shifted([0, 0, 0, 0])
+PILED = shifted([0, -5, -10, -15])
+
+
+def test_piling_up_windows_of_a_corridor_loses(surfaces: list[Surface]) -> None:
+    true, piled = agreement(surfaces, TRUE), agreement(surfaces, PILED)
+    assert piled.territory.sum() > 1.5 * true.territory.sum()  # there is more overlap
+    assert lead(true, piled) > ALIGN.evidence.clear
+    assert lead(piled, true) < -ALIGN.evidence.clear
+
+
+def test_a_move_within_the_noise_is_no_contradiction(surfaces: list[Surface]) -> None:
+    poses = TRUE.copy()
+    poses[1, :3, 3] = NOISE / 2
+    moved = agreement(surfaces, poses)
+    assert moved.shares.max() < 0.05
+    assert abs(lead(moved, agreement(surfaces, TRUE))) < ALIGN.evidence.clear
+
+
+def test_a_common_motion_changes_nothing(surfaces: list[Surface]) -> None:
+    motion = geometry.exp(np.array([0.3, -1.0, 0.7, 20.0, -3.0, 5.0]))
+    one, other = agreement(surfaces, PILED), agreement(surfaces, motion @ PILED)
+    # Which patch is the nearest one may change by rounding.
+    assert np.abs(one.agree - other.agree).max() <= 2
+    assert np.abs(one.contradict - other.contradict).max() <= 2
+
+
+def test_units_change_nothing(windows: list[np.ndarray], surfaces: list[Surface]) -> None:
+    poses = PILED.copy()
+    poses[:, :3, 3] *= 1024.0
+    scaled = [surface(1024.0 * cloud) for cloud in windows]
+    one, other = agreement(surfaces, PILED), agreement(scaled, poses)
+    np.testing.assert_array_equal(one.agree, other.agree)
+    np.testing.assert_array_equal(one.contradict, other.contradict)
+
+
+def test_lines_in_the_plane() -> None:
+    rng = np.random.default_rng(0)
+    clouds = []
+    for _ in range(2):
+        x = rng.uniform(0, 10, 400)
+        y = 0.08 * (x % 4 > 2) + 0.005 * rng.normal(size=400)
+        clouds.append(np.stack([x, y], 1))
+    lines = [surface(cloud) for cloud in clouds]
+    true, wrong = agreement(lines, shifted([0, 0], 2)), agreement(lines, shifted([0, 0.8], 2))
+    assert true.shares.max() < 0.1
+    assert lead(true, wrong) > ALIGN.evidence.clear
+
+
+def test_clouds_that_share_nothing_say_nothing(surfaces: list[Surface]) -> None:
+    apart = agreement(surfaces, shifted([0, 100, 200, 300]))
+    assert apart.silent
+    assert lead(apart, agreement(surfaces, PILED)) == 0
+
+
+def test_the_two_sides_of_a_slab_do_not_contradict_each_other() -> None:
+    rng = np.random.default_rng(0)
+
+    def storey(floor: float) -> np.ndarray:
+        points = rng.uniform(0, [5, 5, 2.5], (1500, 3))
+        side = rng.integers(4, size=1500)
+        points[side == 0, 2], points[side == 1, 2] = 0.0, 2.5
+        points[side == 2, 0], points[side == 3, 0] = 0.0, 5.0
+        return points + [0, 0, floor] + 0.003 * rng.normal(size=(1500, 3))
+
+    slab = 0.1
+    below, above = surface(storey(0.0)), surface(storey(2.5 + slab))
+    found = agreement([below, above], geometry.identity(2, 3))
+    assert found.contradict.sum() <= 2
+
+
+def test_a_bare_corridor_leaves_its_axis_free() -> None:
+    clouds = corridor(np.random.default_rng(2), doors=False)
+    bare = [surface(cloud) for cloud in clouds]
+    found = free_direction(bare, TRUE, 1, [0, 2, 3])
+    assert found is not None
+    direction = found.twist[3:] / np.linalg.norm(found.twist[3:])
+    assert abs(direction[0]) > 0.999
+    assert found.shift > 1.0
+
+
+def test_a_corner_leaves_nothing_free() -> None:
+    rng = np.random.default_rng(0)
+
+    def corner() -> np.ndarray:
+        points = rng.uniform(0, 1, (1500, 3))
+        points[np.arange(1500), rng.integers(3, size=1500)] = 0
+        return points + 0.002 * rng.normal(size=(1500, 3))
+
+    pair = [surface(corner()), surface(corner())]
+    assert free_direction(pair, geometry.identity(2, 3), 0, [1]) is None
+
+
+def test_doubt_travels_along_links() -> None:
+    agree = np.zeros((5, 5), int)
+    for j in range(4):  # a chain
+        agree[j, j + 1] = 100
+    found = evidence.Agreement(agree, np.zeros_like(agree), ())
+    review = evidence.Review(found, np.zeros(5), (None,) * 5)
+    verdicts = [Verdict("aligned", "", 1.0, 1.0, 0.0, 0.0) for _ in range(5)]
+    assert not unsupported(review, verdicts)
+    verdicts[3] = Verdict("weak", "", 1.0, 1.0, 0.0, 0.0)
+    assert set(unsupported(review, verdicts)) == {4}
+
+
+def test_a_cloud_that_contradicts_the_others_is_named(surfaces: list[Surface]) -> None:
+    poses = TRUE.copy()
+    poses[1, :3, 3] = [0.0, 0.06, 0.06]
+    found = evidence.review(surfaces, poses, [False] * 4)
+    assert 1 in contradictions(found)
+    assert not contradictions(evidence.review(surfaces, TRUE, [False] * 4))
+
+
+def test_windows_of_a_corridor_stay_where_they_are_given(windows: list[np.ndarray]) -> None:
+    result = coframe.register(windows, TRUE)
+    moved = result.relative_to(0).poses[:, :3, 3]
+    assert np.abs(moved).max() < 0.02 * 12
+
+
+def test_a_bare_corridor_is_not_called_aligned() -> None:
+    clouds = corridor(np.random.default_rng(3), doors=False)
+    result = coframe.register(clouds, TRUE)
+    assert "aligned" not in {each.verdict for each in result.verdicts}
+    doubt = result.doubts[0]
+    assert "slide" in doubt.reason
+    assert doubt.alternatives
+    along = np.sqrt(result.pose_covariance[doubt.cloud, 3, 3])
+    assert along > 0.5
+    assert any("do not decide" in each for each in result.warnings)
+
+
+def test_clouds_that_leave_given_poses_are_named() -> None:
+    scene = simulate.scene(4, 1000, rng=np.random.default_rng(0))
+    start = scene.poses.copy()
+    start[2] = start[2] @ geometry.exp(np.array([0.0, 0.6, 0.0, 0.0, 0.0, 0.0]))
+    result = coframe.register(scene.clouds, start)
+    (told,) = [each for each in result.warnings if "poses that were given" in each]
+    assert "cloud 2 by 34 degrees" in told
+    assert "cloud 1" not in told
+    near = coframe.register(scene.clouds, scene.poses)
+    assert not any("poses that were given" in each for each in near.warnings)

@@ -1,0 +1,161 @@
+"""The last step against the common surface: laws, and a bias that it removes."""
+
+import numpy as np
+import pytest
+
+from coframe import geometry
+from coframe.align import surface
+from coframe.align.recipe import ALIGN
+from coframe.em.constraints import UNCONSTRAINED, Constraints
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def views(rng, count=4, points=700, noise=0.0005):
+    """Views of a bumpy ball from around its middle, and their true poses."""
+    clouds, poses = [], []
+    for j in range(count):
+        d = rng.normal(size=(8 * points, 3))
+        d /= np.linalg.norm(d, axis=1, keepdims=True)
+        angle = 2 * np.pi * j / count
+        d = d[d @ [np.cos(angle), np.sin(angle), 0.0] > 0.2][:points]
+        radius = 0.4 * (1 + 0.15 * np.sin(5 * d[:, 0]) * np.cos(4 * d[:, 1] + 3 * d[:, 2]))
+        x = d * radius[:, None] + rng.normal(0, noise, d.shape)
+        T = geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3))
+        clouds.append(geometry.transform(geometry.inverse(T), x))
+        poses.append(T)
+    return clouds, np.array(poses)
+
+
+def disturbed(poses, rng, size=0.003):
+    twists = rng.normal(0, size, (len(poses), 6))
+    twists[0] = 0
+    return geometry.exp(twists) @ poses
+
+
+def surfaces_of(clouds):
+    return [surface.surface_of(cloud, np.ones(len(cloud)), ALIGN.denoise) for cloud in clouds]
+
+
+def error(poses, truth):
+    motions = poses @ geometry.inverse(truth)
+    return np.abs(geometry.log(geometry.inverse(motions[0]) @ motions)).max()
+
+
+def refined(clouds, start, constraints=UNCONSTRAINED, threads=1):
+    found = surface.refine_surfaces(surfaces_of(clouds), start, constraints, ALIGN, threads)
+    assert found is not None
+    return found
+
+
+def test_it_finds_the_poses(rng):
+    clouds, truth = views(rng)
+    start = disturbed(truth, rng)
+    assert error(start, truth) > 0.003
+    assert error(refined(clouds, start).poses, truth) < 0.4 * error(start, truth)
+
+
+def test_the_covariance_is_true(rng):
+    squares = []
+    for _ in range(5):
+        clouds, truth = views(rng, points=500)
+        found = refined(clouds, disturbed(truth, rng, size=0.001))
+        twists = geometry.log(found.poses @ geometry.inverse(truth))
+        # As the covariance has it: about each cloud's origin, less the mean of all clouds.
+        twists = twists - twists.mean(0)
+        origins = geometry.translation(found.poses)
+        for twist, origin, C in zip(twists, origins, found.covariance, strict=True):
+            e = geometry.lever(origin) @ twist
+            squares.append(e @ np.linalg.solve(C, e) / 6)
+    assert 0.4 < np.mean(squares) < 2.5
+
+
+def test_estimates_that_agree_are_averaged(rng):
+    clouds, truth = views(rng)
+    near = refined(clouds, disturbed(truth, rng, size=0.001)).poses
+    again = refined(clouds, near).poses
+    assert error(again, near) < 0.3 * error(near, truth) + 1e-4
+
+
+@pytest.mark.parametrize("noise", [0.0005, 0.004])
+def test_threads_change_nothing(rng, noise):
+    clouds, truth = views(rng, points=400, noise=noise)
+    start = disturbed(truth, rng)
+    one, two = (refined(clouds, start, threads=threads) for threads in (1, 2))
+    np.testing.assert_array_equal(one.poses, two.poses)
+    np.testing.assert_array_equal(one.covariance, two.covariance)
+
+
+def test_a_common_motion_changes_nothing(rng):
+    clouds, truth = views(rng, points=400)
+    start = disturbed(truth, rng)
+    motion = geometry.pose(geometry.random_rotation(rng, 3), rng.normal(size=3))
+    here = refined(clouds, start).poses
+    there = refined(clouds, motion @ start).poses
+    assert error(there, here) < 1e-7
+
+
+def test_the_order_of_clouds_changes_nothing(rng):
+    clouds, truth = views(rng, points=400)
+    start = disturbed(truth, rng)
+    here = refined(clouds, start).poses
+    there = refined(clouds[::-1], start[::-1]).poses[::-1]
+    # Other points are the middles of patches: the same but for chance.
+    assert error(there, here) < 0.3 * error(start, truth)
+
+
+def test_fixed_clouds_stay(rng):
+    clouds, truth = views(rng, points=400)
+    start = disturbed(truth, rng)
+    fixed = Constraints(fixed=(0, 2))
+    found = refined(clouds, start, fixed)
+    np.testing.assert_array_equal(found.poses[[0, 2]], start[[0, 2]])
+    assert np.abs(found.poses[1] - start[1]).max() > 1e-4
+    assert not found.covariance[[0, 2]].any()
+
+
+def test_steps_to_another_place_are_not_taken(rng):
+    clouds, truth = views(rng, points=400)
+    far = disturbed(truth, rng, size=0.2)
+    found = surface.refine_surfaces(surfaces_of(clouds), far, UNCONSTRAINED, ALIGN, 1)
+    assert found is None or error(found.poses, far) < 0.2
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_normals_of_a_view_face_away_from_the_centre(rng, sign):
+    clouds, truth = views(rng, count=2)
+    x = geometry.transform(truth[0], clouds[0])
+    normals = sign * surface.surface_of(x, np.ones(len(x)), ALIGN.denoise).normals
+    turned, known = surface.orient(normals, x, np.zeros(3))
+    assert known > 0.9
+    assert ((turned * x).sum(1) > 0).mean() > 0.98
+    wall = rng.uniform(-1, 1, (300, 3)) * [1, 1, 0]
+    assert surface.orient(np.tile([0.0, 0, 1], (300, 1)), wall, np.zeros(3))[1] < 1e-9
+
+
+def sheet(rng, sides, points=600):
+    """Views of a wavy sheet of some thickness, each of one of its sides, in one frame."""
+    clouds = []
+    for side in sides:
+        x = np.concatenate([rng.uniform(-0.5, 0.5, (points, 2)), np.zeros((points, 1))], 1)
+        x[:, 2] = 0.1 * np.sin(6 * x[:, 0]) * np.cos(5 * x[:, 1]) + side
+        clouds.append(x + rng.normal(0, 1e-3, x.shape))
+    return clouds
+
+
+def test_views_of_a_relief_face_alike_though_the_centre_cannot_tell(rng):
+    clouds = sheet(rng, [0.0, 0.0, 0.0])
+    start = disturbed(geometry.identity(3, 3), rng, size=0.002)
+    found = refined(clouds, start).poses
+    assert error(found, geometry.identity(3, 3)) < error(start, geometry.identity(3, 3))
+
+
+def test_clouds_without_common_surface_stay(rng):
+    clouds = [rng.uniform(-0.5, 0.5, (20, 3)) for _ in range(2)]
+    found = surface.refine_surfaces(
+        surfaces_of(clouds), geometry.identity(2, 3), UNCONSTRAINED, ALIGN, 1
+    )
+    assert found is None
