@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from coframe.errors import InputError, nearest, one_line, optional
+from coframe.errors import InputError, one_line, optional
 from coframe.io import npz
 from coframe.io.files import as_json, foreign, read_small, regular
 from coframe.types import Array, Poses
@@ -229,7 +229,8 @@ def _read_csv(path: Path) -> Localisations:
                 wanted = " or ".join(COLUMNS[key][:2])
                 raise InputError(
                     f"{path}: expected a column {wanted} in the first line, found"
-                    f" {', '.join(header)[:200] or 'nothing'}; {nearest(COLUMNS[key][0], header)}"
+                    f" {', '.join(header)[:200] or 'nothing'}; name the columns as ThunderSTORM or"
+                    " SMAP does"
                 )
         if "frame" in lower:
             where["frame"] = lower.index("frame")

@@ -182,7 +182,7 @@ def _with_flips(
     arbitrary: float,
     recipe: FuseRecipe,
 ) -> Motions:
-    """The same, with the two-fold turns about axes across the main one, if they fit as well."""
+    """The group with the two-fold turns about axes across the main one, if they fit as well."""
     across = np.linalg.svd(axis[None])[2][1:]
     angles = np.linspace(0, np.pi / len(group.t), TURNS, endpoint=False)
     directions = [np.cos(a) * across[0] + np.sin(a) * across[1] for a in angles]
