@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Particles: `fuse` beside JRMPC from many random starts and beside all-to-all registration.
+"""Particles: `fuse` on simulated and measured copies of a structure, and beside other methods.
 
-`python -m benchmarks.particles`: simulated letters and rings with the truth, and the logos and
-pores under COFRAME_DATA. `paper.batch` gets 20 random starts, of which the likeliest counts.
-All-to-all places every particle on every other one and averages the relative poses.
+`python -m benchmarks.particles`: three tables. `simulated` has letters and pores with exact truth;
+`measured` has all logos and pores under COFRAME_DATA; `methods` compares few particles.
+`paper.batch` gets 20 random starts, of which the likeliest counts. All-to-all places every particle
+on every other one and averages the relative poses; with sweeps from there on, these are the steps
+of Heydarian et al. (Nature Methods 2018), on the kernels of `fuse`.
 """
 
 import argparse
@@ -19,64 +21,113 @@ import coframe
 from benchmarks import record
 from coframe import geometry, paper
 from coframe.data.simulate.particles import SYMMETRY, particles
-from coframe.particles.fuse import RECIPE, _checked, _prepare
-from coframe.particles.search import Level, no_symmetry, place
+from coframe.particles import density_kernels as kernels
+from coframe.particles.fuse import (
+    MIN_MARGIN,
+    RECIPE,
+    SWEEPS,
+    _best,
+    _checked,
+    _prepare,
+    halves,
+)
+from coframe.particles.resolution import resolution
+from coframe.particles.search import Level, Motions, no_symmetry, place, sweep
 from coframe.threads import available_cores
 
 # [size] Random starts of `paper.batch`, its components and its iterations.
 STARTS, COMPONENTS, ITERATIONS = 20, 40, 100
 # [format] A particle within this of its true pose is right [deg, radii of the structure].
 DEGREES, RADII = 10.0, 0.2
+# [format] A measured one [deg, nm].
+LOGO, PORE = (10.0, 5.0), (5.0, 5.0)
+# [format] Unit of the file of pores, a camera pixel [nm], and a site counts as found within [nm].
+PIXEL, SITE = 130.0, 2.0
+# [format] Field of the Fourier ring correlation of the logos [nm].
+EXTENT = 300.0
 TUD, PORES = "microscopy/tud_logo_2d.npz", "microscopy/nuclear_pore_3d.npz"
+TABLES = ("simulated", "measured", "methods")
+# Structure, particles, share of sites with a label, precision [nm].
+SIMULATED = (
+    ("letters", 30, 0.8, 1.0),
+    ("letters", 30, 0.8, 5.0),
+    ("letters", 100, 0.5, 3.0),
+    ("letters", 500, 0.5, 3.0),
+    ("letters", 500, 0.3, 1.0),
+    ("letters", 500, 0.8, 3.0),
+    ("pore", 30, 0.8, 3.0),
+    ("pore", 30, 0.5, 3.0),
+)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Particles with true poses, known up to turns about z, and up to `flips` across it."""
+    """Particles with true poses, known up to turns about z, and sites where they are known."""
 
     name: str
     clouds: list[np.ndarray]
     sigma: list[np.ndarray]
     truth: np.ndarray
     order: int = 1
-    flips: bool = False
+    sites: np.ndarray | None = None
 
-    def group(self) -> np.ndarray:
-        """Turns about z that carry the structure onto itself; for flips see `flipped`."""
+    def group(self, *, flips: bool = False) -> np.ndarray:
+        """Turns about z that carry the structure onto itself.
+
+        `flips`: with half turns about the axis across z that carries the sites onto themselves.
+        """
         D = self.truth.shape[1] - 1
         turns = np.tile(np.eye(D + 1), (self.order, 1, 1))
         angles = 2 * np.pi * np.arange(self.order) / self.order
         turns[:, 0, 0] = turns[:, 1, 1] = np.cos(angles)
         turns[:, 1, 0] = np.sin(angles)
         turns[:, 0, 1] = -np.sin(angles)
-        return turns
+        if not flips or self.sites is None:
+            return turns
+        best, flip = np.inf, np.eye(4)
+        for angle in np.linspace(0, 2 * np.pi / self.order, 1000, endpoint=False):
+            c, s = np.cos(angle), np.sin(angle)
+            half_turn = np.array([[c, s, 0, 0], [s, -c, 0, 0], [0, 0, -1, 0], [0, 0, 0, 1.0]])
+            moved = geometry.transform(half_turn, self.sites)
+            off = np.linalg.norm(moved[:, None] - self.sites, axis=2).min(1).max()
+            if off < best:
+                best, flip = off, half_turn
+        return np.concatenate([turns, turns @ flip])
 
 
-def right(problem: Problem, poses: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Which particles are right after the common motion that makes most of them right."""
+def radius_of(problem: Problem) -> float:
+    """Root of the median squared distance of points from the centre of their particle."""
+    squares = [((cloud - cloud.mean(0)) ** 2).sum(1) for cloud in problem.clouds]
+    return float(np.sqrt(np.median(np.concatenate(squares))))
+
+
+def right(
+    problem: Problem,
+    poses: np.ndarray,
+    group: np.ndarray,
+    within: tuple[float, float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which particles are right after the common motion that makes most of them right, and it.
+
+    `within`: degrees and length; default: `DEGREES` and `RADII`.
+    """
+    degrees, length = within or (DEGREES, RADII * radius_of(problem))
     truth = problem.truth
     centres = np.array([cloud.mean(0) for cloud in problem.clouds])
     D = centres.shape[1]
-    radius = np.sqrt(
-        np.median(
-            np.concatenate(
-                [((c - m) ** 2).sum(1) for c, m in zip(problem.clouds, centres, strict=True)]
-            )
-        )
-    )
     there = np.einsum("jde,je->jd", truth[:, :D, :D], centres) + truth[:, :D, D]
     inverse = np.linalg.inv(truth)
-    best = np.zeros(len(poses), bool)
+    best = np.zeros(len(poses), bool), np.eye(D + 1)
     for j in range(len(poses)):
-        moved = truth[j] @ np.linalg.inv(poses[j]) @ poses
+        common = truth[j] @ np.linalg.inv(poses[j])
         good = np.zeros(len(poses), bool)
         for S in group:
-            off = S @ moved @ inverse
+            off = S @ common @ poses @ inverse
             turn = np.degrees(geometry.angle(off[:, :D, :D]))
             shift = np.einsum("jde,je->jd", off[:, :D, :D], there) + off[:, :D, D] - there
-            good |= (turn < DEGREES) & (np.linalg.norm(shift, axis=1) < RADII * radius)
-        if good.sum() > best.sum():
-            best = good
+            good |= (turn < degrees) & (np.linalg.norm(shift, axis=1) < length)
+        if good.sum() > best[0].sum():
+            best = good, common
     return best
 
 
@@ -104,25 +155,50 @@ def by_batch(problem: Problem) -> np.ndarray:
     return best[1] @ back
 
 
-def by_all_to_all(problem: Problem) -> np.ndarray:
+class Levels:
+    """Particles at the two blurs of `fuse`."""
+
+    def __init__(self, problem: Problem) -> None:
+        checked = _checked(problem.clouds, problem.sigma)
+        self.given, self.centres, self.unit = _prepare(*checked, RECIPE)
+        self.radius = float(np.quantile(np.linalg.norm(self.given.points, axis=1), 0.99))
+        self.thin = self.given.thinned(200, np.random.default_rng(0))
+
+    def of(self, chosen: np.ndarray) -> tuple[Level, Level]:
+        return (
+            Level(self.thin.subset(chosen), RECIPE.coarse_blur, RECIPE, self.radius),
+            Level(self.given.subset(chosen), RECIPE.fine_blur, RECIPE, self.radius),
+        )
+
+    def poses(self, motions: Motions) -> np.ndarray:
+        D = self.given.dimension
+        R = motions.R[:, :D, :D]
+        turned = np.einsum("jde,je->jd", R, self.centres)
+        return geometry.pose(R, self.unit * motions.t[:, :D] - turned)
+
+    def places(self, poses: np.ndarray) -> np.ndarray:
+        """Where the poses carry the centres of the particles."""
+        D = self.given.dimension
+        return np.einsum("jde,je->jd", poses[:, :D, :D], self.centres) + poses[:, :D, D]
+
+    def motions(self, poses: np.ndarray, origin: np.ndarray) -> Motions:
+        D = self.given.dimension
+        R, t = np.tile(np.eye(3), (len(poses), 1, 1)), np.zeros((len(poses), 3))
+        R[:, :D, :D] = poses[:, :D, :D]
+        t[:, :D] = (self.places(poses) - origin) / self.unit
+        return Motions(R, t)
+
+
+def all_to_all(levels: Levels) -> Motions:
     """Every particle placed on every other one; rotations averaged by their leading eigenvectors,
     shifts by least squares.
     """
-    given, centres, unit = _prepare(*_checked(problem.clouds, problem.sigma), RECIPE)
-    M, D = len(given), given.dimension
-    radius = float(np.quantile(np.linalg.norm(given.points, axis=1), 0.99))
-    thin = given.thinned(200, np.random.default_rng(0))
-    coarse = Level(thin, RECIPE.coarse_blur, RECIPE, radius)
-    fine = Level(given, RECIPE.fine_blur, RECIPE, radius)
+    M, D = len(levels.given), levels.given.dimension
+    coarse, fine = levels.of(np.arange(M))
     relative = np.zeros((M, M, D, D))
     shifts = np.zeros((M, M, D))
     for i in range(M):
-        one = np.array([i])
-        model = (
-            Level(thin.subset(one), RECIPE.coarse_blur, RECIPE, radius),
-            Level(given.subset(one), RECIPE.fine_blur, RECIPE, radius),
-            no_symmetry(),
-        )
+        model = (*levels.of(np.array([i])), no_symmetry())
         found = place(coarse, fine, model, RECIPE, np.random.default_rng(i), available_cores())
         relative[i] = [f.R[0, :D, :D] for f in found]
         shifts[i] = [f.t[0, :D] for f in found]
@@ -131,90 +207,207 @@ def by_all_to_all(problem: Problem) -> np.ndarray:
     leading = np.linalg.eigh(blocks)[1][:, -D:].reshape(M, D, D)
     if sum(np.linalg.det(block) < 0 for block in leading) > M / 2:
         leading = leading[:, :, [1, 0, *range(2, D)]]
-    R = geometry.nearest_rotation(leading).transpose(0, 2, 1)
+    averaged = Motions(np.tile(np.eye(3), (M, 1, 1)), np.zeros((M, 3)))
+    averaged.R[:, :D, :D] = geometry.nearest_rotation(leading).transpose(0, 2, 1)
     # x = R_i (P_ij v + s_ij) = R_j v + t_j - t_i, with the mean of all shifts zero.
-    t = np.einsum("ide,ije->jd", R, shifts) / M
-    local = geometry.pose(R, unit * t)
-    back = geometry.identity(M, D)
-    back[:, :D, D] = -centres
-    return local @ back
+    averaged.t[:, :D] = np.einsum("ide,ije->jd", averaged.R[:, :D, :D], shifts) / M
+    return averaged
+
+
+def by_all_to_all(problem: Problem) -> np.ndarray:
+    levels = Levels(problem)
+    return levels.poses(all_to_all(levels))
+
+
+def by_all_to_all_and_sweeps(problem: Problem) -> np.ndarray:
+    levels = Levels(problem)
+    motions = all_to_all(levels)
+    both = levels.of(np.arange(len(problem.clouds)))
+    rng = np.random.default_rng(0)
+    for _ in range(SWEEPS):
+        motions = _best(sweep(*both, motions, no_symmetry(), RECIPE, rng, available_cores()))
+    return levels.poses(motions)
 
 
 METHODS: dict[str, Callable[[Problem], np.ndarray]] = {
     "fuse": by_fuse,
     f"paper.batch, best of {STARTS}": by_batch,
     "all-to-all, averaged": by_all_to_all,
+    "all-to-all, averaged, then sweeps": by_all_to_all_and_sweeps,
 }
 
 
-def problems(count: int) -> list[Problem]:
-    found = []
-    for kind, labelled, sigma in (
-        ("letters", 0.5, 3.0),
-        ("letters", 0.8, 3.0),
-        ("ring", 0.8, 3.0),
-    ):
-        scans = particles(
-            np.random.default_rng(1), kind=kind, count=count, labelled=labelled, sigma=sigma
-        )
-        name = f"{kind}, {labelled:.0%} labelled, {sigma:g} nm"
-        found.append(
-            Problem(name, list(scans.clouds), list(scans.sigma or ()), scans.poses, SYMMETRY[kind])
-        )
-    folder = os.environ.get("COFRAME_DATA")
-    for title, file, order in (("logos", TUD, 1), ("nuclear pores", PORES, 8)):
-        if folder and (path := Path(folder) / file).exists():
-            with np.load(path) as stored:
-                M = min(len(stored["poses"]), count)
-                clouds = [stored[f"particle_{j:03d}"].astype(float) for j in range(M)]
-                sigma = [stored[f"sigma_{j:03d}"].astype(float) for j in range(M)]
-                truth = stored["poses"][:M]
-            found.append(Problem(title, clouds, sigma, truth, order, flips=order == 8))
-    return found
+def simulate(kind: str, count: int, labelled: float, sigma: float) -> Problem:
+    rng = np.random.default_rng(1)
+    scans = particles(rng, kind=kind, count=count, labelled=labelled, sigma=sigma)
+    name = f"{kind}, {labelled:.0%} labelled, {sigma:g} nm"
+    return Problem(name, list(scans.clouds), list(scans.sigma or ()), scans.poses, SYMMETRY[kind])
 
 
-def flipped(problem: Problem, poses: np.ndarray) -> np.ndarray:
-    """The group of a problem, with the flips across its axis that make most particles right."""
-    group = problem.group()
-    if not problem.flips:
-        return group
-    best = group
-    for angle in np.linspace(0, 2 * np.pi / problem.order, 90, endpoint=False):
-        c, s = np.cos(angle), np.sin(angle)
-        flip = np.array([[c, s, 0, 0], [s, -c, 0, 0], [0, 0, -1, 0], [0, 0, 0, 1]])
-        both = np.concatenate([group, group @ flip])
-        if right(problem, poses, both).sum() > right(problem, poses, best).sum():
-            best = both
-    return best
+def load(name: str, file: str, order: int = 1, count: int | None = None) -> Problem | None:
+    """Particles of a file under COFRAME_DATA, all or the first so many; None: no such file."""
+    path = Path(os.environ.get("COFRAME_DATA", ".")) / file
+    if not path.exists():
+        return None
+    with np.load(path) as stored:
+        truth = stored["poses"][:count]
+        clouds = [stored[f"particle_{j:03d}"].astype(float) for j in range(len(truth))]
+        sigma = [stored[f"sigma_{j:03d}"].astype(float) for j in range(len(truth))]
+        sites = stored["model"].astype(float) if "model" in stored else None
+    return Problem(name, clouds, sigma, truth, order, sites)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--particles", type=int, default=60, help="of each problem")
-    parser.add_argument("--only", default="", help="problems whose names contain this")
-    record.add_option(parser)
-    arguments = parser.parse_args()
+def verdicts(fusion: coframe.Fusion) -> np.ndarray:
+    return np.array([fit.verdict == "aligned" for fit in fusion.verdicts])
+
+
+def table_simulated() -> list[list[str]]:
     rows = []
-    for problem in problems(arguments.particles):
-        if arguments.only not in problem.name:
-            continue
+    totals = np.zeros(4, int)
+    for kind, count, labelled, sigma in SIMULATED:
+        problem = simulate(kind, count, labelled, sigma)
+        began = time.perf_counter()
+        fusion = coframe.fuse(problem.clouds, problem.sigma)
+        seconds = time.perf_counter() - began
+        good, _ = right(problem, fusion.poses, problem.group())
+        aligned = verdicts(fusion)
+        counts = np.array([count, good.sum(), aligned.sum(), (aligned & ~good).sum()])
+        totals += counts
+        rows.append([problem.name, *map(str, counts), f"{seconds:.0f} s"])
+        print(*rows[-1], sep="  ", flush=True)
+    rows.append(["all", *map(str, totals), ""])
+    return rows
+
+
+def table_measured() -> list[list[str]]:
+    rows: list[list[str]] = []
+
+    def add(what: str, figure: str) -> None:
+        rows.append([what, figure])
+        print(*rows[-1], sep=": ", flush=True)
+
+    if logos := load("logos", TUD):
+        began = time.perf_counter()
+        fusion = coframe.fuse(logos.clouds, logos.sigma)
+        seconds = time.perf_counter() - began
+        good, common = right(logos, fusion.poses, logos.group(), LOGO)
+        aligned = verdicts(fusion)
+        add("logos: time", f"{seconds:.0f} s")
+        add("logos: within 10 deg and 5 nm of TU Delft's poses", f"{good.sum()} of {good.size}")
+        add("logos: of these called aligned", f"{(good & aligned).sum()} of {aligned.sum()}")
+        for whose, poses in (("ours", fusion.poses), ("TU Delft's poses", logos.truth)):
+            length = resolution(*halves(logos.clouds, poses, 0, EXTENT))
+            add(f"logos: FRC resolution, {whose}", f"{length:.2f} nm")
+        for what, ahead, behind in likelier(logos, common @ fusion.poses, good):
+            add(f"logos: others, likelier {what}: ours, TU Delft's", f"{ahead}, {behind}")
+    if pores := load("pores", PORES, 8):
+        began = time.perf_counter()
+        fusion = coframe.fuse(pores.clouds, pores.sigma, 8)
+        seconds = time.perf_counter() - began
+        within = PORE[0], PORE[1] / PIXEL
+        turns, both = pores.group(), pores.group(flips=True)
+        good, common = right(pores, fusion.poses, both, within)
+        add("pores, symmetry=8: time", f"{seconds:.0f} s")
+        add("pores: within 5 deg and 5 nm up to the 16 motions", f"{good.sum()} of {good.size}")
+        good = right(pores, fusion.poses, turns, within)[0]
+        add("pores: up to the 8 turns", f"{good.sum()} of {good.size}")
+        add("pores: order found", str(fusion.symmetry_found))
+        assert pores.sites is not None
+        found = geometry.transform(common, fusion.mixture.means)
+        off = PIXEL * np.linalg.norm(pores.sites[:, None] - found, axis=2).min(1)
+        add("pores: sites found within 2 nm", f"{(off < SITE).sum()} of {off.size}")
+        add("pores: worst site", f"{off.max():.2f} nm")
+    return rows
+
+
+def likelier(problem: Problem, poses: np.ndarray, agreed: np.ndarray) -> list[tuple[str, int, int]]:
+    """Whose pose explains the particles that are not agreed on better, ours or the truth's?
+
+    The density is that of the agreed particles at the *truth's* poses, so that neither pose of the
+    others has a part in it. Each pose is scored as it is, and after a climb to the nearest maximum.
+    A pose is ahead if its odds are 200 to 1 or more.
+    """
+    levels = Levels(problem)
+    given = levels.given
+    origin = np.median(levels.places(problem.truth), axis=0)
+    truth, ours = (levels.motions(each, origin) for each in (problem.truth, poses))
+    rows = []
+    for blur in (RECIPE.fine_blur, RECIPE.site_blur):
+        level = Level(given, blur, RECIPE, levels.radius)
+        table = level.table(level.density(truth, no_symmetry(), agreed), float(agreed.sum()))
+        scores = np.zeros((2, 2, int((~agreed).sum())))
+        for n, j in enumerate(np.flatnonzero(~agreed)):
+            own = given.points[given.rows(j)], level.weights[given.rows(j)]
+            for which, motions in enumerate((ours, truth)):
+                at = motions.R[j], motions.t[j], level.origin, level.cell
+                scores[0, which, n] = kernels.score(table, *own, *at)
+                scores[1, which, n] = kernels.climb(table, *own, *at, blur / 2, level.cell)[0]
+        for what, (first, second) in zip(("as given", "after a climb"), scores, strict=True):
+            ahead = first - second
+            rows.append(
+                (
+                    f"{what}, blur {blur * levels.unit:.1f} nm",
+                    int((ahead > MIN_MARGIN).sum()),
+                    int((ahead < -MIN_MARGIN).sum()),
+                )
+            )
+    return rows
+
+
+def table_methods(count: int) -> list[list[str]]:
+    rows = []
+    compared = [
+        simulate("letters", count, 0.5, 3.0),
+        simulate("letters", count, 0.8, 3.0),
+        simulate("ring", count, 0.8, 3.0),
+        load("logos", TUD, count=count),
+    ]
+    for problem in filter(None, compared):
         for name, method in METHODS.items():
             began = time.perf_counter()
             poses = method(problem)
             seconds = time.perf_counter() - began
-            share = right(problem, poses, flipped(problem, poses)).mean()
-            rows.append(
-                [problem.name, str(len(problem.clouds)), name, f"{share:.0%}", f"{seconds:.0f} s"]
-            )
+            share = right(problem, poses, problem.group())[0].mean()
+            rows.append([problem.name, name, f"{share:.0%}", f"{seconds:.0f} s"])
             print(*rows[-1], sep="  ", flush=True)
-    record.save(
-        "particles",
-        "share of particles within 10 degrees and 0.2 radii of the truth (logos: of TU Delft's"
-        " poses), up to one common motion and the symmetry of the structure",
-        ["particles", "count", "method", "right", "time"],
-        rows,
-        folder=arguments.records,
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--particles", type=int, default=40, help="of the table of methods")
+    parser.add_argument(
+        "--only", nargs="+", choices=TABLES, default=TABLES, help="tables that are made"
     )
+    record.add_option(parser)
+    arguments = parser.parse_args()
+    if "simulated" in arguments.only:
+        record.save(
+            "particles-simulated",
+            f"fuse with default options; right: within {DEGREES:g} degrees and {RADII:g} radii of"
+            " the truth, up to one common motion and the turns of the structure",
+            ["particles", "count", "right", "aligned", "aligned, not right", "time"],
+            table_simulated(),
+            folder=arguments.records,
+        )
+    if "measured" in arguments.only:
+        record.save(
+            "particles-measured",
+            "all particles of the files under COFRAME_DATA/microscopy; logos with default options",
+            ["what", "figure"],
+            table_measured(),
+            folder=arguments.records,
+        )
+    if "methods" in arguments.only:
+        record.save(
+            "particles-methods",
+            f"share of {arguments.particles} particles within {DEGREES:g} degrees and {RADII:g}"
+            " radii of the truth (logos: of TU Delft's poses), up to one common motion and the"
+            " turns of the structure",
+            ["particles", "method", "right", "time"],
+            table_methods(arguments.particles),
+            folder=arguments.records,
+        )
 
 
 if __name__ == "__main__":

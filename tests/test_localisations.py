@@ -119,6 +119,7 @@ def check(found: Localisations, clouds: list[np.ndarray]) -> None:
 def test_files_of_other_programs_are_read_and_written_back(kind: str, tmp_path: Path) -> None:
     found = localisations.read(FILES[kind](tmp_path))
     check(found, list(SCANS.clouds))
+    assert (found.unit == "nm") == (found.kind in ("picasso", "csv"))
     folder = tmp_path / "fused"
     folder.mkdir()
     classes = np.arange(16) % 2
@@ -222,6 +223,16 @@ def test_the_page_needs_nothing_else_and_shows_the_parts(folder: Path) -> None:
     assert "https://" not in page
     for part in ("Structure", "Resolution", "Particles", "data:image/png;base64,", "<polyline"):
         assert part in page
+
+
+def test_a_file_that_says_no_unit_gets_none(tmp_path: Path) -> None:
+    path = tmp_path / "particles.npz"
+    np.savez(path, **{f"particle_{j:03d}": cloud for j, cloud in enumerate(SCANS.clouds)})
+    done = CliRunner().invoke(app, ["fuse", str(path), "-o", str(tmp_path / "out")])
+    assert "units of the file" in done.output
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert " nm" not in page
+    assert "units of the file" in page
 
 
 def test_a_template_in_a_file_and_one_sigma_for_all(tmp_path: Path) -> None:

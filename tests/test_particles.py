@@ -11,7 +11,7 @@ import coframe
 from coframe import geometry
 from coframe.data.simulate.particles import particles, sites
 from coframe.particles import density_kernels as kernels
-from coframe.particles.fuse import margin_of
+from coframe.particles.fuse import halves, margin_of
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution
 from coframe.particles.search import Found, Level, Motions, Particles, no_symmetry, rotations
@@ -70,6 +70,18 @@ def test_threads_scale_and_shift_change_nothing(fused: coframe.Fusion) -> None:
         geometry.rotation(other.poses), geometry.rotation(fused.poses), atol=1e-6
     )
     assert other.resolution == pytest.approx(4 * fused.resolution, rel=1e-6)
+
+
+def test_the_correlation_depends_little_on_the_halves(
+    fused: coframe.Fusion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spread() -> float:
+        curves = [halves(SCANS.clouds, fused.poses, seed, 300.0)[1] for seed in range(4)]
+        return float(np.std(curves, axis=0).mean())
+
+    several = spread()
+    monkeypatch.setattr("coframe.particles.fuse.SPLITS", 1)
+    assert several < 0.6 * spread()
 
 
 def test_the_result_is_saved(fused: coframe.Fusion, tmp_path: Path) -> None:

@@ -43,11 +43,11 @@ def fuse(
     ] = 1,
     template: Annotated[
         Path | None,
-        typer.Option(help="Sites to start from: a cloud (.txt, .csv, .npy, .ply) in nm."),
+        typer.Option(help="Sites to start from: a cloud (.txt, .csv, .npy, .ply), unit as FILE."),
     ] = None,
     sigma: Annotated[
         float | None,
-        typer.Option(min=0, help="Precision of all localisations [nm], instead of the file's."),
+        typer.Option(min=0, help="Precision of all localisations, instead of the file's."),
     ] = None,
     seed: Seed = 0,
     threads: Threads = None,
@@ -114,7 +114,7 @@ def fuse(
             where = f"class {number}: " if classes > 1 else ""
             say(
                 f"{where}{len(fusion.used(number))} particles used, {len(structure.mixture.means)}"
-                f" sites, resolution {structure.resolution:.3g} nm"
+                f" sites, resolution {structure.resolution:.3g} {particles.unit}"
             )
         say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}/")
     if not quiet:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files of localisation microscopy: particles in, fused particles out, in nm.
+"""Files of localisation microscopy: particles in, fused particles out.
 
 Picasso HDF5 with YAML, CSV of ThunderSTORM and SMAP, MATLAB files with `points` and `sigma`, and
 NPZ. A column `group` or `site` says which particle a localisation belongs to.
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from coframe.errors import InputError, one_line, optional
+from coframe.geometry import transform
 from coframe.io import npz
 from coframe.io.files import as_json, foreign, read_small, regular
 from coframe.types import Array, Poses
@@ -41,9 +42,9 @@ class Localisations:
     Attributes
     ----------
     clouds : tuple of arrays (N_j, D)
-        Localisations of each particle [nm].
+        Localisations of each particle [`unit`].
     sigma : tuple of arrays (N_j, D), or None
-        Their standard deviations [nm].
+        Their standard deviations [`unit`].
     names : tuple of str
         The particles' groups in the file.
     kind : str
@@ -61,6 +62,11 @@ class Localisations:
     kind: str
     frames: tuple[Int[Array, " _"], ...] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """Of all lengths: files of MATLAB and NPZ do not say theirs."""
+        return "nm" if self.kind in ("picasso", "csv") else "units of the file"
 
 
 def read(path: str | os.PathLike[str]) -> Localisations:
@@ -365,10 +371,7 @@ def write_fused(
     list of str
         Names of the files, see `fused_files`.
     """
-    D = particles.clouds[0].shape[1]
-    clouds = [
-        cloud @ T[:D, :D].T + T[:D, D] for cloud, T in zip(particles.clouds, poses, strict=True)
-    ]
+    clouds = [transform(T, cloud) for cloud, T in zip(particles.clouds, poses, strict=True)]
     names = fused_files(particles.kind)
     path = folder / names[0]
     if particles.kind == "picasso":

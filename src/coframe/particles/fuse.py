@@ -51,6 +51,9 @@ VALIDATION = 40
 SEARCH_POINTS = 200
 # [size] Sweeps over all particles; on the logos the fifth changes the score by 1 in 4,000.
 SWEEPS = 5
+# [size] Random halvings of the particles whose Fourier correlations are averaged; with one, the
+# resolution of the logos is 3.6 to 4.3 nm by chance.
+SPLITS = 8
 # [limit] Log odds by which a pose must beat every other one: one in 200 is wrong at the limit.
 MIN_MARGIN = float(np.log(200))
 # [limit] Robust standard deviations below the typical fit: one in 30,000 of normal deviates.
@@ -551,13 +554,18 @@ def margin_of(modes: Found, group: Motions, separation: float) -> float:
 def halves(
     clouds: Sequence[Float[Array, "_ D"]], poses: Poses, seed: int, extent: float
 ) -> tuple[Float[Array, " F"], Float[Array, " F"]]:
-    """Fourier correlation of two random halves of the particles."""
-    mixed = np.random.default_rng(seed).permutation(len(clouds))
-    sets = [
-        np.concatenate([transform(poses[j], clouds[j]) for j in np.sort(part)])
-        for part in (mixed[::2], mixed[1::2])
-    ]
-    return fourier_correlation(sets[0], sets[1], extent)
+    """Fourier correlation of two halves of the particles, averaged over random halvings."""
+    rng = np.random.default_rng(seed)
+    moved = [transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)]
+    curves = []
+    for _ in range(SPLITS):
+        mixed = rng.permutation(len(clouds))
+        sets = [
+            np.concatenate([moved[j] for j in np.sort(part)]) for part in (mixed[::2], mixed[1::2])
+        ]
+        frequencies, correlations = fourier_correlation(sets[0], sets[1], extent)
+        curves.append(correlations)
+    return frequencies, np.mean(curves, axis=0)
 
 
 def _visibility(

@@ -68,6 +68,7 @@ def write(
 def html(fusion: Fusion, particles: Localisations, *, run: Run | None = None) -> str:
     """The page as text."""
     run = run or Run()
+    unit = particles.unit
     sections = []
     many = len(fusion.structures) > 1
     for number, structure in enumerate(fusion.structures):
@@ -75,21 +76,23 @@ def html(fusion: Fusion, particles: Localisations, *, run: Run | None = None) ->
         merged = fusion.merged(particles.clouds, number)
         used = len(fusion.used(number))
         sections += [
-            Section(f"density{number}", f"Structure{of}", _density(merged, structure, used)),
-            Section(f"correlation{number}", f"Resolution{of}", _correlation(structure), wide=False),
+            Section(f"density{number}", f"Structure{of}", _density(merged, structure, used, unit)),
+            Section(
+                f"correlation{number}", f"Resolution{of}", _correlation(structure, unit), wide=False
+            ),
             Section(f"fit{number}", f"Fit{of}", _fit(fusion, number), wide=False),
         ]
     sections += [
         Section("particles", "Particles", _table(fusion, particles.names)),
         Section("run", "How this was made", how_made(run, particles=len(fusion.poses))),
     ]
-    return page("coframe fuse", _summary(fusion, run), _notices(fusion), sections)
+    return page("coframe fuse", _summary(fusion, run, unit), _notices(fusion), sections)
 
 
-def _summary(fusion: Fusion, run: Run) -> str:
+def _summary(fusion: Fusion, run: Run, unit: str) -> str:
     values = [
         (f"{fusion.counts()['aligned']} of {len(fusion.poses)}", "particles aligned"),
-        (f"{fusion.resolution:.3g} nm", "resolution"),
+        (f"{fusion.resolution:.3g} {unit}", "resolution"),
         (str(len(fusion.mixture.means)), "sites"),
         (
             f"{fusion.symmetry_found}-fold" if fusion.symmetry_found > 1 else "none",
@@ -113,7 +116,7 @@ def _notices(fusion: Fusion) -> str:
     return notice_list(items, f"All {len(fusion.poses)} particles are aligned.")
 
 
-def _density(points: Points, structure: Structure, used: int) -> str:
+def _density(points: Points, structure: Structure, used: int, unit: str) -> str:
     """The density seen along each axis, brightest where localisations are densest."""
     if not len(points):
         return "<p>No particle of the class fits.</p>"
@@ -129,7 +132,7 @@ def _density(points: Points, structure: Structure, used: int) -> str:
         figures += figure(
             f'<img class="heat" alt="Density of the fused particles, {axes}" src="{png(image)}">',
             f"{count(len(points))} localisations of {used} particles, {axes};"
-            f" {2 * reach:.3g} nm wide.",
+            f" {2 * reach:.3g} {unit} wide.",
         )
     return f'<div class="matrices">{figures}</div>'
 
@@ -151,7 +154,7 @@ def _picture(
     return picture
 
 
-def _correlation(structure: Structure) -> str:
+def _correlation(structure: Structure, unit: str) -> str:
     frequency, correlation = structure.correlation.T
     # Up to twice the frequency that is resolved.
     last = max(int(np.searchsorted(frequency, 2 / structure.resolution)), 8)
@@ -160,12 +163,12 @@ def _correlation(structure: Structure) -> str:
         correlation[1:last],
         threshold=THRESHOLD,
         label="correlation",
-        across="spatial frequency [1/nm]",
+        across=f"spatial frequency [1/{unit}]" if unit == "nm" else "spatial frequency",
     )
     return figure(
         chart,
         "Fourier correlation of two halves of the particles. It falls below 1/7 at"
-        f" {structure.resolution:.3g} nm. The halves were aligned together: where particles are"
+        f" {structure.resolution:.3g} {unit}. The halves were aligned together: where particles are"
         " few, it is optimistic.",
     )
 
