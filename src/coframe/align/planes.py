@@ -27,8 +27,6 @@ SMALLEST = 2.0**-10
 # [limit] Standard deviations of the points of a patch: with this gate Tukey's weights are 95 %
 # efficient where noise is normal.
 SIGMAS = 4.7
-# [limit] The cosine of 45 degrees: normals that differ more are of two sides of an edge.
-ALIKE = np.sqrt(0.5)
 # [guard] Share of the mean stiffness that keeps each cloud near where it started, so that a
 # direction in which no plane constrains it stays as it was. Other directions are off by this share
 # of the way, which the last gates remove: these start where the others ended.
@@ -148,7 +146,7 @@ def _rows(
     cosine = ((one.normals[near] @ geometry.rotation(motion).T) * normals).sum(1)
     known = one.facing[near] & other.facing[rows] & bool(sign)
     cosine = np.where(known, sign * cosine, np.abs(cosine))
-    kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > ALIKE)
+    kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > geometry.ALIKE)
     x, normals, height = x[kept], normals[kept], height[kept]
     x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
     J = np.einsum("nd,ndp->np", normals, geometry.levers(x - centre))
