@@ -72,6 +72,29 @@ def settle(
         gate /= 2
 
 
+def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: float) -> Pose:
+    """The pose near another one at which a cloud's planes meet those of others, which stay.
+
+    `others` are in the common frame; `sign`: see `signs_of`.
+    """
+    frame = np.eye(len(pose))
+    smallest = max(float(np.median(one.radii)), gate * SMALLEST)
+    while True:
+        for _ in range(STEPS):
+            centre = geometry.translation(pose)
+            J, height, weight = _rows(one, others, pose, frame, centre, gate, sign)
+            weighted = (J * weight[:, None]).T
+            H = weighted @ J
+            mean = np.trace(H) / len(H)
+            if not mean > 0:
+                return pose
+            twist = -np.linalg.solve(H + STAY * mean * np.eye(len(H)), weighted @ height)
+            pose = geometry.about(geometry.exp(twist)[None], centre)[0] @ pose
+        if gate < smallest:
+            return pose
+        gate /= 2
+
+
 def _step(
     surfaces: Sequence[Surface],
     some: Sequence[Surface],

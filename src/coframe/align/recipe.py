@@ -181,7 +181,6 @@ class AlignRecipe:
     # proving/tune, 2026-11-18: 4 less accurate, 2 worse]
     reach_count: int = 3
 
-
     # Independent repetitions of the last level; re-seedings in a row that must leave the poses of
     # each unchanged; passes of `refine`, each with new components. [0.1, varied on proving/tune,
     # 2026-11-18: 3 nothing, 1 within chance]

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from scipy.special import gammainc
 
 from coframe import geometry
-from coframe.align.evidence import BLOCK, Freedom, Review, contradicting
+from coframe.align.evidence import BLOCK, contradicting
+from coframe.align.freedom import Freedom, Review
 from coframe.align.recipe import ALIGN, EvidenceRecipe, VerdictRecipe
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments

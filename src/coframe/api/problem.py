@@ -176,7 +176,7 @@ class Problem:
         """
         shifts = np.linalg.norm(geometry.translation(one) - geometry.translation(other), axis=1)
         turn, reach = relative_turn(one, other) * RADIUS, self.recipe.reach
-        return turn < 4 * reach and shifts.max() < 2 * reach
+        return bool(turn < 4 * reach and shifts.max() < 2 * reach)
 
     def _match(self, *, try_identity: bool) -> Start:
         """Start poses from the clouds' own shapes; `try_identity`: they may be in place already."""

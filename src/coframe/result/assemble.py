@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align.covariance import error_covariance
-from coframe.align.evidence import Review, draw_surfaces, review
+from coframe.align.evidence import draw_surfaces
+from coframe.align.freedom import Review, review
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.verdict import contradictions, downgrade, freedoms, unsupported, verdicts
 from coframe.em.constraints import UNCONSTRAINED, Constraints
