@@ -64,6 +64,7 @@ class Surface:
     facing: Bool[Array, " N"]  # whether it is known which way the patch faces
     aside: bool = False  # seen from one side: the common sign of its normals is not known
     threshold: float = 0.0  # standard deviations: heights that differ more contradict each other
+    own: float = 1.0  # share of flat patches of one half of the points in territory of the other
 
     def __len__(self) -> int:
         return len(self.centres)
@@ -142,11 +143,12 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
     whole = _patches(points, recipe)
     one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
     own = recipe.evidence
-    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 1.0)
+    # The halves face the same way, but it may be that the sign is not the same.
+    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 0.0)
     threshold = own.sigmas
     if inside.sum() >= ENOUGH:
         threshold = max(threshold, float(np.quantile(heights[inside], own.level)))
-    return replace(whole, threshold=threshold)
+    return replace(whole, threshold=threshold, own=float(inside.sum() / max(one.flat.sum(), 1)))
 
 
 def agreement(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
 from coframe.align import planes
@@ -49,6 +49,8 @@ class Review:
     agreement: Agreement
     deviations: Float[Array, " M"]  # standard deviation of each share of contradictions
     freedoms: tuple[Freedom | None, ...]
+    # Per cloud another one that saw the same from within; see `same_place`.
+    twins: tuple[int | None, ...]
 
     def sure(self, recipe: EvidenceRecipe = ALIGN.evidence) -> list[bool]:
         """Clouds that agree with others in enough territory to say so."""
@@ -73,7 +75,26 @@ def review(
         free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
         for j in range(len(surfaces))
     ]
-    return Review(found, deviations, tuple(freedoms))
+    twins = same_place(surfaces, found.agree, recipe)
+    return Review(found, deviations, tuple(freedoms), twins)
+
+
+def same_place(
+    surfaces: Sequence[Surface], agree: Int[Array, "M M"], recipe: EvidenceRecipe = ALIGN.evidence
+) -> tuple[int | None, ...]:
+    """Per cloud one that agrees with it in as much territory as its own points among themselves.
+
+    Two scans of a room, a storey or a street that cover the same were made in one place, or in two
+    that look alike: scans that overlap less say which, these do not. Of clouds seen from one side
+    this says nothing: views of a body from about one side are usual.
+    """
+    M = len(surfaces)
+    flat = np.array([max(some_patches(each, M).flat.sum(), 1) for each in surfaces])
+    own = np.array([each.own for each in surfaces])
+    covered = agree / (flat * own)[:, None] >= 1 - recipe.max_share
+    within = np.array([not each.aside for each in surfaces])
+    alike = covered & covered.T & within & within[:, None] & (agree >= BLOCK)
+    return tuple(int(row.argmax()) if row.any() else None for row in alike)
 
 
 def free_direction(

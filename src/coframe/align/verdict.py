@@ -209,6 +209,18 @@ def _in_words(freedom: Freedom, scale: float) -> str:
     return f"it can slide along ({direction}) by {freedom.shift * scale:.3g} {end}"
 
 
+def twins(review: Review, names: Sequence[str]) -> dict[int, str]:
+    """Clouds that saw the same as another one, in words."""
+    return {
+        j: (
+            f"it saw the same as {names[i]}: both were made in one place, or in two that look"
+            " alike, and the data do not decide"
+        )
+        for j, i in enumerate(review.twins)
+        if i is not None
+    }
+
+
 def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
     """Aligned clouds that are connected with most others only through clouds in doubt, and why.
 

@@ -250,7 +250,7 @@ class Problem:
         if free:
             listed = ", ".join(result.names[doubt.cloud] for doubt in free)
             warnings.append(
-                "the data do not decide where these clouds lie, other poses fit as well:"
+                "the data do not decide where these clouds lie, they fit as well elsewhere:"
                 f" {listed}; give start poses, or add scans that overlap them more"
             )
         if start.source == GIVEN:
