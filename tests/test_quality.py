@@ -17,8 +17,7 @@ from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.result.quality import _bridges, assess, deviations_at_points
 
-# All points: of 800 in a window, too few lie where two windows overlap to exclude a turn.
-QUICK = coframe.Options(components=150, points=2500, start="identity")
+QUICK = coframe.Options(components=150, points=800, start="identity")
 NOISE = 0.004
 
 

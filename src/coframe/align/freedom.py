@@ -134,7 +134,8 @@ def free_direction(
 
     def as_good(there: Pose) -> bool:
         blocks = blocks_of(*compare_all(one, others, there, recipe, sign))
-        return 2 * blocks[:, 0].sum() >= now[:, 0].sum() and lead_of([now], [blocks]) < recipe.free
+        enough = bool(2 * blocks[:, 0].sum() >= now[:, 0].sum())
+        return enough and lead_of([now], [blocks]) < recipe.free
 
     lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
     lengths = lengths[lengths > recipe.distinct * extent]
