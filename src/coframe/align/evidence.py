@@ -185,6 +185,14 @@ def contradicting(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> 
     return clouds
 
 
+def at_odds(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> bool:
+    """Whether clouds contradict each other clearly more than points of one cloud do."""
+    share = _share(found.blocks)
+    if share is None:
+        return False
+    return bool(share.value - recipe.clear * np.sqrt(share.variance) > 1 - recipe.level)
+
+
 def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> float:
     """By how many standard deviations `a` has a smaller share of contradictions than `b`.
 
