@@ -743,12 +743,13 @@ def test_an_interrupted_command_goes_on_to_the_same_result(room, tmp_path, numbe
     ("arguments", "words"),
     [
         (["absent"], ["absent", "found nothing"]),
-        (["."], ["expected depth.txt, depth images or clouds"]),
-        (["room", "--intrinsics", "absent.json"], ["absent.json", "fx"]),
+        (["empty"], ["expected depth.txt, depth images or clouds"]),
+        (["room", "--intrinsics", "absent.json"], ["absent.json", "expected a file"]),
     ],
 )
 def test_bad_input_is_one_line_and_2(room, tmp_path, arguments, words):
     (tmp_path / "room").symlink_to(room[0])
+    (tmp_path / "empty").mkdir()
     done = run("track", *arguments, "-o", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
