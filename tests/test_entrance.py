@@ -678,7 +678,7 @@ def test_a_track_goes_on_with_the_same_options_only(tmp_path: Path) -> None:
             other = replace(OPTIONS, **{name: value + 1})
             words = (f"{name}: expected {value}", f"found {value + 1}")
             refused(*words, call=lambda other=other: resumed(options=other))
-    another = replace(SEQUENCE, max_gap=SEQUENCE.max_gap + 1)
+    another = replace(SEQUENCE, same_view=SEQUENCE.same_view + 1)
     refused("recipe", "expected", call=lambda: resumed(recipe=another))
     refused("step: expected", call=lambda: resumed(coframe.open_frames(folder, step=3)))
     refused("near: expected", call=lambda: resumed(coframe.open_frames(folder, near=0.2)))

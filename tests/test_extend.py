@@ -401,10 +401,9 @@ def test_what_is_said_of_the_run_stays_true(scene, four):
     "recipe",
     [
         replace(ALIGN, localise=replace(ALIGN.localise, step_tolerance=1.0)),
-        replace(ALIGN, loop=replace(ALIGN.loop, max_stride=1.0)),
         replace(ALIGN, model=replace(ALIGN.model, min_tangent=0.5)),
     ],
-    ids=["localise", "loop", "model"],
+    ids=["localise", "model"],
 )
 def test_every_part_of_a_recipe_is_used(scene, four, recipe):
     start = four.poses[0] @ geometry.inverse(scene.poses[0]) @ scene.poses[4]

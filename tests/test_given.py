@@ -14,9 +14,10 @@ from scenes import FAST, disturbed, refuse, registered, simulated_scans, uncheck
 import coframe
 from coframe import geometry
 from coframe.align.recipe import ALIGN
-from coframe.api.problem import AMBIGUOUS, relative_turn
+from coframe.api.problem import AMBIGUOUS, Problem, relative_turn
 from coframe.data import datasets, simulate
 from coframe.evaluate import metrics
+from coframe.input.normalise import RADIUS
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,9 @@ def test_good_poses_are_not_matched(turned: simulate.SimulatedScene) -> None:
     assert (result.start, result.warnings, result.pairs_tried) == ("given", (), 0)
 
 
-def test_matched_poses_on_another_side_are_no_help(turned: simulate.SimulatedScene) -> None:
+def test_matched_poses_on_another_side_are_no_help(
+    turned: simulate.SimulatedScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Matching a body that looks the same from two sides may turn it around: what was given, though
     wrong, says which side.
     """
@@ -62,14 +65,11 @@ def test_matched_poses_on_another_side_are_no_help(turned: simulate.SimulatedSce
         geometry.exp_rotation(np.array([0, np.pi, 0])), np.zeros(3)
     )
     half = np.where(np.arange(6)[:, None, None] < 3, start, around)
-    assert relative_turn(half, start) > ALIGN.max_relative_turn
+    assert relative_turn(half, start) * RADIUS > 4 * ALIGN.reach
     assert relative_turn(around[0] @ start, start) < 1e-6  # a turn that all share does not count
     # every start is in doubt, and whatever matching finds counts as another side
-    recipe = replace(
-        ALIGN,
-        distinct=0.0,
-        max_relative_turn=0.0,
-    )
+    recipe = replace(ALIGN, evidence=replace(ALIGN.evidence, distinct=0.0))
+    monkeypatch.setattr(Problem, "_near", lambda *_: False)
     result = registered(turned.clouds, poses=start, recipe=recipe)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
     assert result.warnings == (AMBIGUOUS,)

@@ -12,6 +12,9 @@ from scipy.spatial.transform import Rotation
 from coframe.errors import LARGEST_NUMBER
 from coframe.types import Array, Points, Pose, Poses
 
+# The cosine of 45 degrees: normals that differ less are nearer to parallel than to perpendicular.
+ALIKE = 0.5**0.5
+
 
 def pose(
     rotation: Float[Array, "*B D D"], translation: Float[Array, "*B D"]

@@ -45,8 +45,6 @@ PARTNERS = 8
 POINTS = 600_000
 # [size] Passes that find the side that a cloud was seen from.
 PASSES = 5
-# [size] Steps of a move along a cloud's extent, at most.
-STEPS = 80
 # Of a surface, one entry for each patch.
 COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
 # [guard] Patches that must be compared before a threshold is taken from them.
@@ -66,6 +64,7 @@ class Surface:
     facing: Bool[Array, " N"]  # whether it is known which way the patch faces
     aside: bool = False  # seen from one side: the common sign of its normals is not known
     threshold: float = 0.0  # standard deviations: heights that differ more contradict each other
+    own: float = 1.0  # share of flat patches of one half of the points in territory of the other
 
     def __len__(self) -> int:
         return len(self.centres)
@@ -144,11 +143,12 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
     whole = _patches(points, recipe)
     one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
     own = recipe.evidence
-    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 1.0)
+    # The halves face the same way, but it may be that the sign is not the same.
+    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 0.0)
     threshold = own.sigmas
     if inside.sum() >= ENOUGH:
         threshold = max(threshold, float(np.quantile(heights[inside], own.level)))
-    return replace(whole, threshold=threshold)
+    return replace(whole, threshold=threshold, own=float(inside.sum() / max(one.flat.sum(), 1)))
 
 
 def agreement(
@@ -162,14 +162,13 @@ def agreement(
     some = [some_patches(each, M) for each in surfaces]
     signs = signs_of(surfaces, poses, recipe)
     for j, partners in enumerate(partners_of(surfaces, poses)):
-        counts = np.zeros((2, len(some[j])), int)
+        found = np.zeros((-(-len(some[j]) // BLOCK), 2), int)
         for i in partners:
             motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
-            inside, fits = _compare(some[j], surfaces[i], motion, recipe, sign)
+            inside, fits = compare(some[j], surfaces[i], motion, recipe, sign)
             agree[j, i], contradict[j, i] = (inside & fits).sum(), (inside & ~fits).sum()
-            counts += inside, inside & ~fits
-        starts = np.arange(0, len(some[j]), BLOCK)
-        blocks.append(np.add.reduceat(counts, starts, axis=1).T)
+            found += blocks_of(inside, fits)
+        blocks.append(found)
     return Agreement(agree, contradict, tuple(blocks))
 
 
@@ -180,10 +179,18 @@ def contradicting(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> 
     for j, blocks in enumerate(found.blocks):
         others = np.delete(shares, j)
         typical = float(np.median(others)) if len(others) > 1 else 0.0
-        least = shares[j] - recipe.clear * np.sqrt(_share([blocks])[1])
+        least = shares[j] - recipe.clear * deviation_of(blocks)
         if least > typical + recipe.max_share:
             clouds[j] = typical
     return clouds
+
+
+def at_odds(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> bool:
+    """Whether clouds contradict each other clearly more than points of one cloud do."""
+    share = _share(found.blocks)
+    if share is None:
+        return False
+    return bool(share.value - recipe.clear * np.sqrt(share.variance) > 1 - recipe.level)
 
 
 def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> float:
@@ -192,7 +199,7 @@ def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> flo
     0 where one of them has no territory. `clouds`: over these alone.
     """
     chosen = range(len(a.blocks)) if clouds is None else clouds
-    return _lead([a.blocks[j] for j in chosen], [b.blocks[j] for j in chosen])
+    return lead_of([a.blocks[j] for j in chosen], [b.blocks[j] for j in chosen])
 
 
 def better(
@@ -205,28 +212,61 @@ def better(
     Poses under which clouds share territory are better than those under which they do not.
     """
     enough = [np.median([each[:, 0].sum() for each in blocks]) >= BLOCK for blocks in (a, b)]
-    return enough[0] and (not enough[1] or _lead(a, b) > recipe.clear)
+    return enough[0] and (not enough[1] or lead_of(a, b, paired=False) > recipe.clear)
 
 
-def _lead(a: Sequence[Int[Array, "_ 2"]], b: Sequence[Int[Array, "_ 2"]]) -> float:
-    one, other = _share(a), _share(b)
-    variance = one[1] + other[1]
-    return float((other[0] - one[0]) / np.sqrt(variance)) if np.isfinite(variance) else 0.0
+def lead_of(
+    a: Sequence[Int[Array, "_ 2"]], b: Sequence[Int[Array, "_ 2"]], *, paired: bool = True
+) -> float:
+    """As `lead`; `paired`: the blocks are of the same patches.
 
-
-def _share(blocks: Sequence[Int[Array, "_ 2"]]) -> tuple[float, float]:
-    """The share of contradictions and its variance, infinite without territory.
-
-    A ratio of sums over blocks; one agreeing and one contradicting patch are added, so that no
-    share is certain.
+    Then a block that fits badly under both poses says nothing of either: what counts is how much
+    the difference between them differs from block to block.
     """
-    counts = np.concatenate(blocks).astype(float)
+    one, other = map(_share, (a, b))
+    if one is None or other is None:
+        return 0.0
+    variance = one.least**2 + other.least**2
+    if paired:
+        difference = other.residuals - one.residuals
+        variance += difference @ difference
+    else:
+        variance += one.residuals @ one.residuals + other.residuals @ other.residuals
+    return float((other.value - one.value) / np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of contradictions: a ratio of sums over blocks."""
+
+    value: float
+    least: float  # standard deviation even if all blocks were alike
+    residuals: Float[Array, " B"]  # what each block adds beyond its part
+
+    @property
+    def variance(self) -> float:
+        """Of the value."""
+        return float(self.residuals @ self.residuals + self.least**2)
+
+
+def _share(blocks: Sequence[Int[Array, "_ 2"]]) -> Share | None:
+    """The share of contradictions; None without territory.
+
+    One agreeing and one contradicting patch are added, so that no share is certain.
+    """
+    counts = np.concatenate(blocks)
     total, wrong = counts.sum(0)
     if not total:
-        return 0.0, np.inf
+        return None
     share = (wrong + 1) / (total + 2)
-    residuals = counts[:, 1] - share * counts[:, 0]
-    return share, float((residuals @ residuals + share * (1 - share)) / total**2)
+    least = float(np.sqrt(share * (1 - share)) / total)
+    return Share(float(share), least, (counts[:, 1] - share * counts[:, 0]) / total)
+
+
+def deviation_of(blocks: Int[Array, "_ 2"]) -> float:
+    """The standard deviation of a cloud's share of contradictions."""
+    share = _share([blocks])
+    return np.inf if share is None else float(np.sqrt(share.variance))
 
 
 def _patches(points: Points, recipe: AlignRecipe) -> Surface:
@@ -332,7 +372,7 @@ def _heights(
     return inside, np.abs(height) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))
 
 
-def _compare(
+def compare(
     one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
 ) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
     """Which patches lie in the other cloud's territory, and which heights agree."""
@@ -340,10 +380,10 @@ def _compare(
     return inside, heights < max(one.threshold, other.threshold)
 
 
-def _compare_all(
+def compare_all(
     one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
 ) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
-    """As `_compare`, with patches that are not flat: edges, pillars, furniture.
+    """As `compare`, with patches that are not flat: edges, pillars, furniture.
 
     These have no height. They are in territory if the other cloud has a patch beside them, and
     agree if there is one where they are.
@@ -384,33 +424,6 @@ def partners_of(surfaces: Sequence[Surface], poses: Poses, margin: float = 0.0) 
     return found
 
 
-@dataclass(frozen=True)
-class Freedom:
-    """A direction in which a cloud can move and contradict the others no more than it does now."""
-
-    twist: Float[Array, " P"]  # about the cloud's origin, in the common frame
-    turn: float  # [rad] how far it can turn
-    shift: float  # how far its origin can move
-    alternative: Float[Array, "D1 D1"]  # the pose there
-
-
-@dataclass(frozen=True)
-class Review:
-    """What evidence says of clouds under some poses."""
-
-    agreement: Agreement
-    deviations: Float[Array, " M"]  # standard deviation of each share of contradictions
-    freedoms: tuple[Freedom | None, ...]
-
-    def sure(self, recipe: EvidenceRecipe = ALIGN.evidence) -> list[bool]:
-        """Clouds that agree with others in enough territory to say so."""
-        M = len(self.agreement.territory)
-        if self.agreement.silent:
-            return [False] * M
-        doubtful = {*contradicting(self.agreement, recipe), *self.agreement.isolated}
-        return [j not in doubtful for j in range(M)]
-
-
 def draw_surfaces(
     clouds: PerCloud[Source],
     counts: Sequence[int],
@@ -423,96 +436,6 @@ def draw_surfaces(
     most = min(points, max(POINTS // len(counts), MOST))
     rows = [sampling.draw_rows(count, most, rng) for count in counts]
     return clouds.map(draw_surface, rows, frames.each(), shared=(recipe,))
-
-
-def review(
-    surfaces: Sequence[Surface],
-    poses: Poses,
-    movable: Sequence[bool],
-    recipe: EvidenceRecipe = ALIGN.evidence,
-) -> Review:
-    """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
-    found = agreement(surfaces, poses, recipe)
-    deviations = np.array([np.sqrt(_share([blocks])[1]) for blocks in found.blocks])
-    partners = partners_of(surfaces, poses)
-    freedoms = [
-        free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
-        for j in range(len(surfaces))
-    ]
-    return Review(found, deviations, tuple(freedoms))
-
-
-def free_direction(
-    surfaces: Sequence[Surface],
-    poses: Poses,
-    cloud: int,
-    partners: Sequence[int],
-    recipe: EvidenceRecipe = ALIGN.evidence,
-) -> Freedom | None:
-    """Move a cloud along the direction that the normals of its territory constrain least.
-
-    The direction is free if there are poses, by at least `recipe.distinct` of the cloud's extent
-    away and with at least half as much territory, that do not have clearly more contradictions.
-    None if there are none, or if the cloud shares too little territory to say so.
-    """
-    if not partners:
-        return None
-    signs = signs_of(surfaces, poses, recipe)
-    one, others = (
-        some_patches(surfaces[cloud], len(surfaces)),
-        _pooled(surfaces, poses, partners, signs),
-    )
-    pose, sign = poses[cloud], float(signs[cloud])
-    inside, fits = _compare(one, others, pose, recipe, sign)
-    agree = inside & fits
-    if agree.sum() < BLOCK:
-        return None
-    about = geometry.translation(pose)
-    twist = _weakest(one, pose, agree)[0]
-    extent = geometry.extent(surfaces[cloud].centres)
-    step = float(np.median(surfaces[cloud].radii)) / 2
-    if not step > 0 or not extent > 0:
-        return None
-    step = max(step, extent / STEPS)
-    now = _blocks(*_compare_all(one, others, pose, recipe, sign))
-    free = []
-    lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
-    for side in (1.0, -1.0):
-        for length in (side * lengths[lengths > recipe.distinct * extent]).tolist():
-            motion = geometry.about(geometry.exp(length * twist)[None], about)[0]
-            blocks = _blocks(*_compare_all(one, others, motion @ pose, recipe, sign))
-            if 2 * blocks[:, 0].sum() < now[:, 0].sum():
-                break
-            if _lead([now], [blocks]) < recipe.free:
-                free.append((length, motion @ pose))
-    if not free:
-        return None
-    length, alternative = max(free, key=lambda each: abs(each[0]))
-    motion = alternative @ geometry.inverse(pose)
-    turn = float(geometry.angle(geometry.rotation(motion)))
-    shift = float(np.linalg.norm(geometry.translation(alternative) - about))
-    return Freedom(length * twist, turn, shift, alternative)
-
-
-def _weakest(one: Surface, pose: Pose, agree: Bool[Array, " n"]) -> Float[Array, "P P"]:
-    """The directions in which patches that agree constrain a cloud, weakest first.
-
-    As twists about the cloud's origin that move all its patches by one, root mean square.
-    """
-    about = geometry.translation(pose)
-    D = len(about)
-    arms = geometry.transform(pose, one.centres) - about
-    normals = one.normals @ geometry.rotation(pose).T
-    # Displacement of each patch by a twist, with turns in units of the cloud's size.
-    size = np.sqrt((arms**2).sum(1).mean())
-    levers = geometry.levers(arms)
-    levers[:, :, :-D] /= size
-    rows = np.einsum("nd,ndp->np", normals, levers)[agree]
-    axes = np.linalg.eigh(rows.T @ rows)[1]
-    moves = np.sqrt((np.einsum("ndp,pq->ndq", levers, axes) ** 2).sum(1).mean(0))
-    twists: Float[Array, "P P"] = axes.T / moves[:, None]
-    twists[:, :-D] /= size
-    return twists
 
 
 def aligned_frame(given: Poses, found: Poses) -> Pose:
@@ -528,14 +451,14 @@ def aligned_frame(given: Poses, found: Poses) -> Pose:
     return motions[int(np.argmin(steps))]
 
 
-def _blocks(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:
+def blocks_of(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:
     """Per block of neighbours: patches in territory, and those that contradict."""
     counts = np.array([inside, inside & ~fits], int)
     found: Int[Array, "B 2"] = np.add.reduceat(counts, np.arange(0, len(inside), BLOCK), axis=1).T
     return found
 
 
-def _pooled(
+def pooled(
     surfaces: Sequence[Surface], poses: Poses, which: Sequence[int], signs: Float[Array, " M"]
 ) -> Surface:
     """Some clouds as one, in the common frame, with the normals by their signs."""

@@ -142,9 +142,7 @@ class Run:
         batch = loop.batch if self.checkpoint is None else self.checkpoint.batch
         if level.burn_in:
             fixed = replace(steps, move=loop.stay)
-            burnt = batch(
-                fixed, poses, mixture, Stopping(RADIUS, level.burn_in), recipe=self.recipe.loop
-            )
+            burnt = batch(fixed, poses, mixture, Stopping(RADIUS, level.burn_in))
             density = typical_log_density(burnt.log_likelihood, sweep.points)
             mixture = replace(burnt.mixture, outlier_density=outlier_density(density, model))
         fit = batch(
@@ -155,7 +153,6 @@ class Run:
             accelerated=True,
             history=history,
             on_iteration=self.on_iteration,
-            recipe=self.recipe.loop,
         )
         return replace(fit, independent=np.array(clouds.map(_independent)))
 

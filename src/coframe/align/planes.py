@@ -27,8 +27,6 @@ SMALLEST = 2.0**-10
 # [limit] Standard deviations of the points of a patch: with this gate Tukey's weights are 95 %
 # efficient where noise is normal.
 SIGMAS = 4.7
-# [limit] The cosine of 45 degrees: normals that differ more are of two sides of an edge.
-ALIKE = np.sqrt(0.5)
 # [guard] Share of the mean stiffness that keeps each cloud near where it started, so that a
 # direction in which no plane constrains it stays as it was. Other directions are off by this share
 # of the way, which the last gates remove: these start where the others ended.
@@ -71,6 +69,29 @@ def settle(
             poses = geometry.about(geometry.exp(twists), centre) @ poses
         if gate < smallest:
             return poses
+        gate /= 2
+
+
+def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: float) -> Pose:
+    """The pose near another one at which a cloud's planes meet those of others, which stay.
+
+    `others` are in the common frame; `sign`: see `signs_of`.
+    """
+    frame = np.eye(len(pose))
+    smallest = max(float(np.median(one.radii)), gate * SMALLEST)
+    while True:
+        for _ in range(STEPS):
+            centre = geometry.translation(pose)
+            J, height, weight = _rows(one, others, pose, frame, centre, gate, sign)
+            weighted = (J * weight[:, None]).T
+            H = weighted @ J
+            mean = np.trace(H) / len(H)
+            if not mean > 0:
+                return pose
+            twist = -np.linalg.solve(H + STAY * mean * np.eye(len(H)), weighted @ height)
+            pose = geometry.about(geometry.exp(twist)[None], centre)[0] @ pose
+        if gate < smallest:
+            return pose
         gate /= 2
 
 
@@ -148,7 +169,7 @@ def _rows(
     cosine = ((one.normals[near] @ geometry.rotation(motion).T) * normals).sum(1)
     known = one.facing[near] & other.facing[rows] & bool(sign)
     cosine = np.where(known, sign * cosine, np.abs(cosine))
-    kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > ALIKE)
+    kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > geometry.ALIKE)
     x, normals, height = x[kept], normals[kept], height[kept]
     x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
     J = np.einsum("nd,ndp->np", normals, geometry.levers(x - centre))

@@ -9,7 +9,7 @@ change].
 import math
 from dataclasses import dataclass, field, replace
 
-from coframe.em.recipe import LOCALISE, LOOP, MODEL, LocaliseRecipe, LoopRecipe, ModelRecipe
+from coframe.em.recipe import LOCALISE, MODEL, LocaliseRecipe, ModelRecipe
 from coframe.input.options import DEFAULTS
 
 
@@ -55,24 +55,15 @@ class DenoiseRecipe:
 class SurfaceRecipe:
     """The last step: all poses against the surface that the clouds share (see `surface`)."""
 
-    # Points of a patch. [proving/tune, 2026-11-18, true normals: 12
-    # better on 1 of 5 bodies, 32 on 2]
-    size: int = 20
     # Patches that a point belongs to, about. [proving/tune, 2026-11-18: 3 against 8
     # worse by 10 %; 6 is for speed]
     coverage: int = 6
-    # Cosine of the angle between normals of points that may share a patch, at least. [proving/tune,
-    # 2026-11-18, two steps: 0.9 worse by 7 %, 0.85 by 4 %]
-    min_cosine: float = 0.7
     # Points of all clouds that a normal is made of, over those of `DenoiseRecipe`, where clouds are
     # noisy. [proving/tune, 2026-11-18, patches of 40: 16 % gained without, 21 % with]
     noisy_pool: int = 2
     # Steps where clouds are noisy, at most. [chosen on proving/tune, 2026-11-18: errors over those
     # before 0.90 after one, 0.84 after all; clean clouds: 0.64 after one, 0.68 after all]
     noisy_steps: int = 4
-    # Mean over mean size of outward heights above which it is known which way a view faces. [chosen
-    # on proving/tune, 2026-11-18: 0.02 where views of a sheet face both ways, 0.2 on bodies]
-    min_outward: float = 0.1
     # Agreement of the normals of neighbours, 1 where none face away from each other: with less, a
     # view looks all around, or views see both sides of a sheet. [chosen on proving/tune,
     # 2026-11-18: 0.94 to 0.97 of scans all around; a scan with more is left as it is]
@@ -102,9 +93,6 @@ class VerdictRecipe:
     # Share of the scene's radius: a cloud that free refinement of given poses moves farther is
     # weak. [0.1, varied on proving/tune, 2026-11-18: 0.015 and 0.00667 not reached]
     weak_shift: float = 0.01
-    # Share of the scene's radius: a cloud that free refinement moves farther failed. [0.1, varied
-    # on proving/tune, 2026-11-18: 0.15 and 0.0667 not reached]
-    failed_shift: float = 0.1
 
     @property
     def failed_overlap(self) -> float:
@@ -192,13 +180,6 @@ class AlignRecipe:
     # Reaches that are tried, beside a trial without a level of spheres. [0.1, varied on
     # proving/tune, 2026-11-18: 4 less accurate, 2 worse]
     reach_count: int = 3
-    # Share of the radius: poses that are farther apart have ended in different places. [0.1, varied
-    # on proving/tune, 2026-11-18: 0.0525 and 0.0233 nothing]
-    distinct: float = 0.035
-
-    # Matched starts whose relative rotations differ more from the given ones are ignored [rad].
-    # [0.1, varied on proving/tune, 2026-11-18: 1.57 and 0.698 nothing]
-    max_relative_turn: float = math.pi / 3
 
     # Independent repetitions of the last level; re-seedings in a row that must leave the poses of
     # each unchanged; passes of `refine`, each with new components. [0.1, varied on proving/tune,
@@ -218,8 +199,12 @@ class AlignRecipe:
     verdict: VerdictRecipe = field(default_factory=VerdictRecipe)
     evidence: EvidenceRecipe = field(default_factory=EvidenceRecipe)
     model: ModelRecipe = MODEL
-    loop: LoopRecipe = LOOP
     localise: LocaliseRecipe = LOCALISE
+
+    @property
+    def distinct(self) -> float:
+        """Share of the radius: poses that are farther apart have ended in different places."""
+        return self.evidence.distinct
 
     @property
     def reaches(self) -> tuple[float | None, ...]:

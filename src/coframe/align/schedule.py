@@ -19,7 +19,7 @@ from jaxtyping import Int
 from coframe import geometry
 from coframe.align import planes, surface
 from coframe.align.covariance import pose_covariance
-from coframe.align.evidence import Surface, agreement, contradicting, lead
+from coframe.align.evidence import Surface, agreement, at_odds, contradicting, lead
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.per_cloud import PerCloud
@@ -80,9 +80,15 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
         gates = []  # planes know nothing of targets, whose poses are good
     settle = partial(planes.settle, surfaces, constraints=run.constraints)
     candidates = [starts[0], *(settle(start, gate) for start, gate in gates)]
-    if all(agreement(surfaces, each, recipe.evidence).silent for each in candidates):
-        attracted = run.map(_attractions(run, drawn, starts[0]))
+    found = [agreement(surfaces, each, recipe.evidence) for each in candidates]
+    if all(each.silent for each in found):
+        attracted = run.map(_attractions(run, drawn, starts[0], recipe.reaches))
         candidates = [*starts, *(fit.poses for fit in attracted)]
+    elif gates and all(at_odds(each, recipe.evidence) for each in found):
+        # Planes did not find a place where all agree, as on thin bodies. Spheres may; not the
+        # widest ones, which draw clouds onto each other.
+        attracted = run.map(_attractions(run, drawn, starts[0], recipe.reaches[:-1]))
+        candidates += [fit.poses for fit in attracted]
     fits = run.map(_refinements(run, drawn, candidates, recipe.trials[0]))
     for done, level in enumerate(recipe.trials[1:], 1):
         run.on_progress(TRIED * done / len(recipe.trials))
@@ -99,15 +105,17 @@ def check_start(run: Run, poses: Poses) -> tuple[Int[Array, "_ 2"], ...]:
     return agreement(surfaces, near, run.recipe.evidence).blocks
 
 
-def _attractions(run: Run, drawn: PerCloud[Cloud], start: Poses) -> list[Callable[[Run], Fit]]:
-    """For clouds without planes: tasks with a level of spheres, which attract from far away."""
+def _attractions(
+    run: Run, drawn: PerCloud[Cloud], start: Poses, reaches: Sequence[float | None]
+) -> list[Callable[[Run], Fit]]:
+    """Tasks with a level of spheres, which attract from far away, and where there are no planes."""
     recipe = run.recipe
     few = run.thin(drawn, max(recipe.first.points, -(-recipe.first_points // len(drawn))))
 
     def task(deviation: float) -> Callable[[Run], Fit]:
         return lambda run: run.fit(few, start, recipe.first, deviation=deviation)
 
-    return [task(reach) for reach in recipe.reaches if reach]
+    return [task(reach) for reach in reaches if reach]
 
 
 def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:

@@ -32,7 +32,7 @@ from coframe import geometry
 from coframe.align import sampling, surface_kernels
 from coframe.align.covariance import about_clouds
 from coframe.align.level import Run
-from coframe.align.recipe import AlignRecipe, DenoiseRecipe, SurfaceRecipe
+from coframe.align.recipe import AlignRecipe, DenoiseRecipe, EvidenceRecipe, SurfaceRecipe
 from coframe.em import joint_sparse, loop
 from coframe.em.constraints import Constraints
 from coframe.em.joint import DenseEquations
@@ -164,7 +164,7 @@ class Scene:
     oriented: Bool[Array, " M"]
 
     @classmethod
-    def of(cls, surfaces: Sequence[Surface], poses: Poses, recipe: SurfaceRecipe) -> "Scene":
+    def of(cls, surfaces: Sequence[Surface], poses: Poses, recipe: EvidenceRecipe) -> "Scene":
         """Move the clouds, and orient the normals of each as far as it alone can tell."""
         each = list(zip(surfaces, poses, strict=True))
         points = [geometry.transform(T, one.points) for one, T in each]
@@ -180,7 +180,7 @@ class Scene:
             np.concatenate([normals for normals, _ in turned]),
             np.concatenate([one.weights for one in surfaces]),
             np.repeat(np.arange(len(surfaces)), [len(one.points) for one in surfaces]),
-            np.array([known > recipe.min_outward for _, known in turned]),
+            np.array([known > recipe.sideways for _, known in turned]),
         )
 
     def facing_alike(self, near: Int[Array, "N k"], recipe: SurfaceRecipe) -> "Scene | None":
@@ -284,8 +284,8 @@ def equations_of(
     threads: int | None,
 ) -> Solved | None:
     """The normal equations at given poses; None where hardly any patch is shared."""
-    size, G = recipe.surface.size, GRID
-    scene = Scene.of(surfaces, poses, recipe.surface)
+    size, G = recipe.denoise.neighbours, GRID
+    scene = Scene.of(surfaces, poses, recipe.evidence)
     M, N = len(surfaces), len(scene.points)
     pool = recipe.surface.noisy_pool * recipe.denoise.neighbours if noisy else recipe.denoise.inner
     if CANDIDATES * max(size, pool) > N:
@@ -331,7 +331,7 @@ def equations_of(
         surface_kernels.choose_members,
         P,
         *(nearest, scene.feet, scene.points, scene.normals, scene.oriented, scene.cloud, at),
-        recipe.surface.min_cosine,
+        geometry.ALIKE,
         after=lambda part: (rows, normal, width),
     )
     kept = (rows[:, 0] >= 0) & (width > 0)

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from scipy.special import gammainc
 
 from coframe import geometry
-from coframe.align.evidence import BLOCK, Freedom, Review, contradicting
+from coframe.align.evidence import BLOCK, contradicting
+from coframe.align.freedom import Freedom, Review
 from coframe.align.recipe import ALIGN, EvidenceRecipe, VerdictRecipe
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
@@ -206,6 +207,18 @@ def _in_words(freedom: Freedom, scale: float) -> str:
         return f"it can turn by {np.degrees(freedom.turn):.2g} degrees {end}"
     direction = ", ".join(f"{value:.2f}" for value in move / np.linalg.norm(move))
     return f"it can slide along ({direction}) by {freedom.shift * scale:.3g} {end}"
+
+
+def twins(review: Review, names: Sequence[str]) -> dict[int, str]:
+    """Clouds that saw the same as another one, in words."""
+    return {
+        j: (
+            f"it saw the same as {names[i]}: both were made in one place, or in two that look"
+            " alike, and the data do not decide"
+        )
+        for j, i in enumerate(review.twins)
+        if i is not None
+    }
 
 
 def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:

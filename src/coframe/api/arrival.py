@@ -122,8 +122,7 @@ class Arrival:
         stopping: Stopping,
         accelerated: bool = True,
     ) -> Fit:
-        recipe = self.recipe.loop
-        return loop.batch(steps, poses, mixture, stopping, accelerated=accelerated, recipe=recipe)
+        return loop.batch(steps, poses, mixture, stopping, accelerated=accelerated)
 
     def _stopping(self, iterations: int, tolerance: float) -> Stopping:
         return Stopping(RADIUS, iterations, tolerance, self.recipe.min_gain)

@@ -171,11 +171,12 @@ class Problem:
     def _near(self, one: Poses, other: Poses) -> bool:
         """Whether two sets of poses are one place, roughly known: in another, they fit by chance.
 
-        A cloud's pose may be off by the largest reach, in either of them.
+        A cloud's pose may be off by the largest reach, in either of them; so may its neighbour's,
+        against which it turns.
         """
         shifts = np.linalg.norm(geometry.translation(one) - geometry.translation(other), axis=1)
-        turn = relative_turn(one, other)
-        return turn < self.recipe.max_relative_turn and shifts.max() < 2 * self.recipe.reach
+        turn, reach = relative_turn(one, other) * RADIUS, self.recipe.reach
+        return bool(turn < 4 * reach and shifts.max() < 2 * reach)
 
     def _match(self, *, try_identity: bool) -> Start:
         """Start poses from the clouds' own shapes; `try_identity`: they may be in place already."""
@@ -249,7 +250,7 @@ class Problem:
         if free:
             listed = ", ".join(result.names[doubt.cloud] for doubt in free)
             warnings.append(
-                "the data do not decide where these clouds lie, other poses fit as well:"
+                "the data do not decide where these clouds lie, they fit as well elsewhere:"
                 f" {listed}; give start poses, or add scans that overlap them more"
             )
         if start.source == GIVEN:

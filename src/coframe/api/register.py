@@ -179,6 +179,7 @@ def register(
             given,
             [each.solution for each in candidates],
             groups=start.groups,
+            matched=start.source == MATCHED,
             points=options.points,
             output=None if output is None else Path(output),
             recipe=recipe,

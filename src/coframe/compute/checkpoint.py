@@ -31,7 +31,6 @@ from coframe.compute.database import UNREADABLE
 from coframe.em import loop
 from coframe.em.loop import Fit, Iteration, State, Status, Steps, Stopping
 from coframe.em.mixture import Mixture
-from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.errors import InputError
 from coframe.io import npz
 from coframe.io.transaction import locked
@@ -152,10 +151,9 @@ class Checkpoint:
         accelerated: bool = False,
         history: tuple[Iteration, ...] = (),
         on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
-        recipe: LoopRecipe = LOOP,
     ) -> Fit:
         """`loop.batch`, from where it was left, if it was."""
-        settings = [asdict(stopping), asdict(recipe), accelerated, len(history)]
+        settings = [asdict(stopping), accelerated, len(history)]
         key = digest(*mixture.to_arrays().values(), poses, np.array(json.dumps(settings)))
         kept = self._read(key)
         return loop.batch(
@@ -168,7 +166,6 @@ class Checkpoint:
             on_iteration=on_iteration,
             state=None if kept is None else _state_from_arrays(kept, history),
             on_state=partial(self._keep_state, key, len(history)),
-            recipe=recipe,
         )
 
     def recall(self, began: Array) -> Array | None:

@@ -14,11 +14,13 @@ from jaxtyping import Float, Shaped
 from coframe import geometry
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
-from coframe.em.recipe import LOOP, LoopRecipe
 from coframe.types import Array, Poses
 
 # [guard] Nats per point: a likelihood that falls by less than this has only been rounded.
 ROUNDING = 1e-9
+# [guard] Over-relaxation of a pose step: near a step that leaves all of itself to the next, the
+# secant method would have no bound.
+MAX_STRIDE = 5.0
 
 
 class Status(StrEnum):
@@ -163,7 +165,6 @@ def batch(
     on_iteration: Callable[[Iteration], bool | None] = carry_on,
     state: State | None = None,
     on_state: Callable[[State], object] = lambda state: None,
-    recipe: LoopRecipe = LOOP,
 ) -> Fit:
     """Alternate E-step and M-step from the given poses and mixture. Algorithm 1.
 
@@ -208,7 +209,7 @@ def batch(
         now = State(
             poses,
             mixture,
-            _next_stride(now, twist, stride, recipe) if accelerated else stride,
+            _next_stride(now, twist, stride) if accelerated else stride,
             now.turns + 1,
             value,
             twist,
@@ -250,9 +251,7 @@ def largest_step(twists: Float[Array, "M P"], radius: float) -> float:
     return float((turns + shifts / radius).max())
 
 
-def _next_stride(
-    now: State, twist: Float[Array, "M P"], stride: float, recipe: LoopRecipe
-) -> float:
+def _next_stride(now: State, twist: Float[Array, "M P"], stride: float) -> float:
     """The over-relaxation that would end at the fixed point if each step kept its direction.
 
     Where a step that was over-relaxed by s leaves a share r of itself to the next, a stride of
@@ -262,7 +261,7 @@ def _next_stride(
         return 1.0
     last, new = now.twist / now.taken, twist / stride
     remaining = (last * new).sum() / max((last * last).sum(), np.finfo(float).tiny)
-    return max(1.0, now.taken / max(1 - remaining, now.taken / recipe.max_stride))
+    return max(1.0, now.taken / max(1 - remaining, now.taken / MAX_STRIDE))
 
 
 def history_to_arrays(history: Sequence[Iteration]) -> dict[str, Shaped[Array, "..."]]:

@@ -34,15 +34,6 @@ class ModelRecipe:
 
 
 @dataclass(frozen=True)
-class LoopRecipe:
-    """How EM lengthens its pose steps."""
-
-    # Over-relaxation of a pose step, at most. [0.1, varied on proving/tune, 2026-11-18: 7.5 and
-    # 3.33 nothing]
-    max_stride: float = 5.0
-
-
-@dataclass(frozen=True)
 class LocaliseRecipe:
     """How one cloud is localised against a mixture that stays as it is (see `localise`)."""
 
@@ -57,5 +48,4 @@ class LocaliseRecipe:
 
 
 MODEL = ModelRecipe()
-LOOP = LoopRecipe()
 LOCALISE = LocaliseRecipe()

@@ -14,9 +14,10 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align.covariance import error_covariance
-from coframe.align.evidence import Review, draw_surfaces, review
+from coframe.align.evidence import draw_surfaces
+from coframe.align.freedom import Review, review
 from coframe.align.recipe import ALIGN, AlignRecipe
-from coframe.align.verdict import contradictions, downgrade, freedoms, unsupported, verdicts
+from coframe.align.verdict import contradictions, downgrade, freedoms, twins, unsupported, verdicts
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.loop import Fit
 from coframe.em.mixture import Mixture
@@ -96,16 +97,19 @@ class Solution:
         return review(surfaces, self.fit.poses, movable, recipe.evidence)
 
     def doubted(
-        self, found: Registration, seen: Review, recipe: AlignRecipe = ALIGN
+        self, found: Registration, seen: Review, matched: bool, recipe: AlignRecipe = ALIGN
     ) -> tuple[Registration, dict[int, Pose]]:
         """The result with what evidence says against it.
+
+        `matched`: the start was found by matching, which draws places that look alike together.
 
         Also returns, for each cloud with a free direction, the motion in its own frame to a pose
         that fits as well.
         """
         wrong = contradictions(seen, recipe.evidence)
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
-        marked = downgrade(found.verdicts, wrong | free)
+        same = twins(seen, found.names) if matched else {}
+        marked = downgrade(found.verdicts, same | wrong | free)
         marked = downgrade(marked, unsupported(seen, marked))
         # Where a cloud contradicts the others, poses around it are no worse. That leaves doubt, but
         # says nothing of how far off it is.
@@ -128,13 +132,15 @@ def assemble(
     solutions: Sequence[Solution],
     *,
     groups: Sequence[Sequence[int]] | None = None,
+    matched: bool = False,
     points: int = 0,
     output: Path | None = None,
     recipe: AlignRecipe = ALIGN,
 ) -> Registration:
     """The result of one fit, or of several groups that nothing connects, with its points.
 
-    `groups` has those of the solutions first, then clouds on their own. Where not all points are in
+    `groups` has those of the solutions first, then clouds on their own. `matched`: the start was
+    found by matching. Where not all points are in
     memory, the result has about `points` of each cloud, and all are written to `output`.
     """
     groups = [solution.group for solution in solutions] if groups is None else groups
@@ -144,7 +150,7 @@ def assemble(
         for solution, seen in zip(solutions, reviews, strict=True)
     ]
     checked = [
-        solution.doubted(part, seen, recipe)
+        solution.doubted(part, seen, matched, recipe)
         for solution, part, seen in zip(solutions, fitted, reviews, strict=True)
     ]
     parts = [part for part, _ in checked]
@@ -169,6 +175,12 @@ def assemble(
         Doubt(j, part.verdicts[list(solution.group).index(j)].reason, (result.poses[j] @ motion,))
         for solution, (part, motions) in zip(solutions, checked, strict=True)
         for j, motion in motions.items()
+    ]
+    doubts += [
+        Doubt(solution.group[j], part.verdicts[j].reason)
+        for solution, (part, motions), seen in zip(solutions, checked, reviews, strict=True)
+        for j, twin in enumerate(seen.twins)
+        if matched and twin is not None and solution.group[j] not in motions
     ]
     result = replace(
         result,

@@ -5,6 +5,7 @@ The unit of length is the extent of the first frame. Origins: [paper], [derived:
 what, and what it changed], [0.1, varied on: what, and what others change].
 """
 
+import math
 from dataclasses import dataclass
 
 from coframe.align.recipe import ALIGN
@@ -61,13 +62,6 @@ class SequenceRecipe:
     # explained as well is found again. [0.1, varied on proving/tune, 2026-11-18: 0.9 worse, 0.4
     # nothing]
     min_explained: float = 0.6
-    # [share] Weight of the newest frame in the running mean of the explained share; the usual time
-    # between frames is the median over as many frames as this mean goes back. [0.1, varied on
-    # proving/tune, 2026-11-18: 0.15 and 0.0667 nothing]
-    explained_rate: float = 0.1
-    # [times the usual time between frames] A longer gap begins a new segment. [0.1, varied on
-    # proving/tune, 2026-11-18: 7.5 and 3.33 nothing]
-    max_gap: float = 5.0
 
     # --- Relocalisation of a segment after a loss (see `relocalise`) ---
 
@@ -83,13 +77,40 @@ class SequenceRecipe:
     # [unit] Spacing of the points of submaps that are matched. [0.1, varied on proving/tune,
     # 2026-11-18: 0.06 and 0.0267 not reached]
     submap_spacing: float = 0.04
-    # [rad] Width of the cells of direction in which visibility is compared. [0.1, varied on
-    # proving/tune, 2026-11-18: 0.075 and 0.0333 not reached]
-    direction_cell: float = 0.05
-    # [share of the points in view] that may hide what was seen, by lying nearer by more than this
-    # share of its distance; with more, two segments contradict each other. [0.1, varied on
-    # proving/tune, 2026-11-18: 0.15 and 0.0667 not reached]
-    max_conflict: float = 0.1
+
+    @property
+    def explained_rate(self) -> float:
+        """[share] Weight of the newest frame in the running mean of the explained share.
+
+        The mean goes back over about as many frames as a window has key frames. The usual time
+        between frames is the median over as many.
+        """
+        return 1 / self.window
+
+    @property
+    def max_gap(self) -> float:
+        """[times the usual time between frames] A longer gap begins a new segment.
+
+        In a shorter one the sensor has moved no farther than from one key frame to the next.
+        """
+        return self.every
+
+    @property
+    def direction_cell(self) -> float:
+        """[rad] Width of the cells of direction in which visibility is compared.
+
+        The diagonal of a cell of the submaps' points, seen from the unit of length away.
+        """
+        return math.sqrt(2) * self.submap_spacing
+
+    @property
+    def max_conflict(self) -> float:
+        """[share of the points in view] that may hide what was seen.
+
+        They hide it if they lie nearer by more than this share of its distance. With more such
+        points, two segments contradict each other.
+        """
+        return ALIGN.evidence.max_share
 
     @property
     def relocalisation_blurs(self) -> tuple[float, ...]:

@@ -7,7 +7,10 @@ Origins: [derived: how], [chosen on: what, and what it changed], [0.1, checked o
 change], [0.1, varied on: what, and what others change].
 """
 
+import math
 from dataclasses import dataclass
+
+from coframe import geometry
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,6 @@ class StartRecipe:
     # below it than this, and a point that is higher above it floats in front of it.
     # [0.1, checked on: views in the plane; 4.5 leaves three of five in doubt, 2 none]
     normal_radius: float = 3.0
-    # [points] Neighbours over which the sign of a normal may be carried.
-    # [derived: the cells around a cell of a grid in the plane]
-    sign_neighbours: int = 8
     # [spacings] Radius of the patch that a descriptor describes. [0.1, varied on proving/tune,
     # 2026-11-18: 9 and 4 better]
     feature_radius: float = 6.0
@@ -68,26 +68,12 @@ class StartRecipe:
     # the averaging.
     # [0.1, checked on: views in the plane; 1.3 leaves three of five in doubt, 3 none]
     last_gate: float = 2.0
-    # [steps] Steps of ICP from the first gate to the last, with few points, and then with all
-    # points.
-    # [0.1, checked on: four problems in space; 3 and 6 change no cloud]
-    icp_steps: int = 4
-    # [cosine] Between normals of one surface, at least.
-    # [derived: 45 degrees, nearer to parallel than to perpendicular]
-    min_normal_cosine: float = 0.5**0.5
-    # [spacings] A point on the other surface has a neighbour there within this distance, and
-    # distances between two points of it are the same in both scans if they differ by less.
-    # [derived: the diagonal of a cell]
-    neighbour_distance: float = 2**0.5
     # [spacings] A point on the other surface is this close to its neighbour's tangent plane.
     # [0.1, checked on: views in the plane; 0.33 and 0.75 leave two of five in doubt]
     surface_distance: float = 0.5
     # [share of the points] Overlap that unrelated surfaces reach: only more is evidence.
     # [0.1, checked on: views of 300 points; 0.27 lets two wrong edges in, 0.6 none]
     chance_overlap: float = 0.4
-    # [ratio] The share of floating points times this is the share of the evidence that they refute.
-    # [0.1, varied on proving/tune, 2026-11-18: 6 and 2.67 nothing]
-    conflict_cost: float = 4.0
     # [spacings] Distance from a scan's centre at which motions are compared. [0.1, varied on
     # proving/tune, 2026-11-18: 30 and 13.3 nothing]
     motion_radius: float = 20.0
@@ -122,6 +108,36 @@ class StartRecipe:
     # [share] What a vote for a shift counts in the cells around its own.
     # [0.1, checked on: views in the plane; 0 leaves three of five in doubt, 0.33 none]
     halo: float = 0.5
+
+    @property
+    def sign_neighbours(self) -> int:
+        """[points] Neighbours over which the sign of a normal may be carried.
+
+        As many as there are cells around a cell of a grid in the plane.
+        """
+        return 3**2 - 1
+
+    @property
+    def min_normal_cosine(self) -> float:
+        """[cosine] Between normals of one surface, at least."""
+        return geometry.ALIKE
+
+    @property
+    def neighbour_distance(self) -> float:
+        """[spacings] A point on the other surface has a neighbour there within this distance.
+
+        Distances between two points of it are the same in both scans if they differ by less. It is
+        the diagonal of a cell.
+        """
+        return math.sqrt(2)
+
+    @property
+    def conflict_cost(self) -> float:
+        """[ratio] The share of floating points times this is the share of evidence they refute.
+
+        Nothing is left where as many points float as a rival needs of the evidence to be one.
+        """
+        return 1 / self.min_margin
 
     @property
     def max_pairs(self) -> int:

@@ -22,6 +22,8 @@ Mask = Bool[Array, " n"]
 ROUGH_POINTS = 700
 # [guard] Points that a motion is fitted to, at least, so that its six unknowns are overdetermined.
 MIN_MATCHED = 20
+# [size] Steps of ICP from the first gate to the last, with few points, and then with all points.
+STEPS = 4
 # [guard] Damping of a step of ICP, relative to the diagonal of its information: a motion that the
 # points leave undetermined is not changed.
 DAMPING = 1e-3
@@ -50,12 +52,12 @@ NO_EVIDENCE = Evidence(np.eye(4))
 def verify(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START) -> Evidence:
     """Refine a motion by ICP and collect the evidence for it."""
     few = a.subsample(ROUGH_POINTS)
-    for gate in np.linspace(recipe.first_gate, recipe.last_gate, recipe.icp_steps):
+    for gate in np.linspace(recipe.first_gate, recipe.last_gate, STEPS):
         motion = _icp_step(few, b, motion, float(gate), recipe) @ motion
     matched = len(_correspondences(few, b, motion, recipe.last_gate, recipe)[0])
     if matched < MIN_MATCHED:
         return NO_EVIDENCE
-    for _ in range(recipe.icp_steps):
+    for _ in range(STEPS):
         motion = _icp_step(a, b, motion, recipe.last_gate, recipe) @ motion
     return evidence_for(a, b, motion, recipe)
 

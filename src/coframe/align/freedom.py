@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""Which clouds could lie elsewhere? Free directions, and what evidence says of a result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from coframe import geometry
+from coframe.align import planes
+from coframe.align.evidence import (
+    BLOCK,
+    Agreement,
+    Surface,
+    agreement,
+    blocks_of,
+    compare,
+    compare_all,
+    contradicting,
+    deviation_of,
+    lead_of,
+    partners_of,
+    pooled,
+    signs_of,
+    some_patches,
+)
+from coframe.align.recipe import ALIGN, EvidenceRecipe
+from coframe.types import Array, Pose, Poses
+
+# [size] Steps of a move along a cloud's extent, at most.
+STEPS = 80
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """A direction in which a cloud can move and contradict the others no more than it does now."""
+
+    twist: Float[Array, " P"]  # about the cloud's origin, in the common frame
+    turn: float  # [rad] how far it can turn
+    shift: float  # how far its origin can move
+    alternative: Float[Array, "D1 D1"]  # the pose there
+
+
+@dataclass(frozen=True)
+class Review:
+    """What evidence says of clouds under some poses."""
+
+    agreement: Agreement
+    deviations: Float[Array, " M"]  # standard deviation of each share of contradictions
+    freedoms: tuple[Freedom | None, ...]
+    # Per cloud another one that saw the same from within; see `same_place`.
+    twins: tuple[int | None, ...]
+
+    def sure(self, recipe: EvidenceRecipe = ALIGN.evidence) -> list[bool]:
+        """Clouds that agree with others in enough territory to say so."""
+        M = len(self.agreement.territory)
+        if self.agreement.silent:
+            return [False] * M
+        doubtful = {*contradicting(self.agreement, recipe), *self.agreement.isolated}
+        return [j not in doubtful for j in range(M)]
+
+
+def review(
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    movable: Sequence[bool],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> Review:
+    """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
+    found = agreement(surfaces, poses, recipe)
+    deviations = np.array([deviation_of(blocks) for blocks in found.blocks])
+    partners = partners_of(surfaces, poses)
+    freedoms = [
+        free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
+        for j in range(len(surfaces))
+    ]
+    twins = same_place(surfaces, found.agree, recipe)
+    return Review(found, deviations, tuple(freedoms), twins)
+
+
+def same_place(
+    surfaces: Sequence[Surface], agree: Int[Array, "M M"], recipe: EvidenceRecipe = ALIGN.evidence
+) -> tuple[int | None, ...]:
+    """Per cloud one that agrees with it in as much territory as its own points among themselves.
+
+    Two scans of a room, a storey or a street that cover the same were made in one place, or in two
+    that look alike: scans that overlap less say which, these do not. Of clouds seen from one side
+    this says nothing: views of a body from about one side are usual.
+    """
+    M = len(surfaces)
+    flat = np.array([max(some_patches(each, M).flat.sum(), 1) for each in surfaces])
+    own = np.array([each.own for each in surfaces])
+    covered = agree / (flat * own)[:, None] >= 1 - recipe.max_share
+    within = np.array([not each.aside for each in surfaces])
+    alike = covered & covered.T & within & within[:, None] & (agree >= BLOCK)
+    return tuple(int(row.argmax()) if row.any() else None for row in alike)
+
+
+def free_direction(
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    cloud: int,
+    partners: Sequence[int],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> Freedom | None:
+    """Move a cloud along the direction that the normals of its territory constrain least.
+
+    The direction is free if there are poses, by at least `recipe.distinct` of the cloud's extent
+    away and with at least half as much territory, that do not have clearly more contradictions,
+    and from which planes do not draw the cloud back. None if there are none, or if the cloud shares
+    too little territory to say so.
+    """
+    if not partners:
+        return None
+    signs = signs_of(surfaces, poses, recipe)
+    one, others = (
+        some_patches(surfaces[cloud], len(surfaces)),
+        pooled(surfaces, poses, partners, signs),
+    )
+    pose, sign = poses[cloud], float(signs[cloud])
+    inside, fits = compare(one, others, pose, recipe, sign)
+    agree = inside & fits
+    if agree.sum() < BLOCK:
+        return None
+    about = geometry.translation(pose)
+    twist = _weakest(one, pose, agree)[0]
+    extent = geometry.extent(surfaces[cloud].centres)
+    step = float(np.median(surfaces[cloud].radii)) / 2
+    if not step > 0 or not extent > 0:
+        return None
+    step = max(step, extent / STEPS)
+    now = blocks_of(*compare_all(one, others, pose, recipe, sign))
+
+    def as_good(there: Pose) -> bool:
+        blocks = blocks_of(*compare_all(one, others, there, recipe, sign))
+        return 2 * blocks[:, 0].sum() >= now[:, 0].sum() and lead_of([now], [blocks]) < recipe.free
+
+    lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
+    lengths = lengths[lengths > recipe.distinct * extent]
+    for length in np.column_stack([lengths, -lengths])[::-1].ravel().tolist():
+        moved = geometry.about(geometry.exp(length * twist)[None], about)[0] @ pose
+        if not as_good(moved):
+            continue
+        there = planes.settle_one(one, others, moved, abs(length), sign)
+        away = geometry.transform(there, one.centres) - geometry.transform(pose, one.centres)
+        if np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent and as_good(there):
+            motion = there @ geometry.inverse(pose)
+            turn = float(geometry.angle(geometry.rotation(motion)))
+            shift = float(np.linalg.norm(geometry.translation(there) - about))
+            return Freedom(length * twist, turn, shift, there)
+    return None
+
+
+def _weakest(one: Surface, pose: Pose, agree: Bool[Array, " n"]) -> Float[Array, "P P"]:
+    """The directions in which patches that agree constrain a cloud, weakest first.
+
+    As twists about the cloud's origin that move all its patches by one, root mean square.
+    """
+    about = geometry.translation(pose)
+    D = len(about)
+    arms = geometry.transform(pose, one.centres) - about
+    normals = one.normals @ geometry.rotation(pose).T
+    # Displacement of each patch by a twist, with turns in units of the cloud's size.
+    size = np.sqrt((arms**2).sum(1).mean())
+    levers = geometry.levers(arms)
+    levers[:, :, :-D] /= size
+    rows = np.einsum("nd,ndp->np", normals, levers)[agree]
+    axes = np.linalg.eigh(rows.T @ rows)[1]
+    moves = np.sqrt((np.einsum("ndp,pq->ndq", levers, axes) ** 2).sum(1).mean(0))
+    twists: Float[Array, "P P"] = axes.T / moves[:, None]
+    twists[:, :-D] /= size
+    return twists
