@@ -129,6 +129,16 @@ def test_a_camera_is_followed_through_a_room(room, tracked):
     assert tracked.merged().shape[1] == 3
 
 
+def test_a_frame_that_shows_much_that_is_new_becomes_a_key_frame(source):
+    """However seldom key frames are wanted: half-way to a loss one is made."""
+    seldom = coframe.track(source, options=replace(FAST, every=1000, final=0))
+    assert not seldom.lost.any()
+    assert len(seldom.keyframes) > backend.MIN_KEYFRAMES
+    made = [keyframe.index for keyframe in seldom.keyframes[backend.MIN_KEYFRAMES :]]
+    halfway = (1 + SEQUENCE.min_explained) / 2
+    assert all(seldom.explained[i] < halfway * seldom.explained[:i].max() for i in made)
+
+
 def part_of(source, first, last):
     """Some frames of a sequence as one of its own, numbered anew."""
     chosen = range(first, last)
@@ -843,12 +853,13 @@ def test_an_interrupted_command_goes_on_to_the_same_result(room, tmp_path, numbe
     ("arguments", "words"),
     [
         (["absent"], ["absent", "found nothing"]),
-        (["."], ["expected depth.txt, depth images or clouds"]),
-        (["room", "--intrinsics", "absent.json"], ["absent.json", "fx"]),
+        (["empty"], ["expected depth.txt, depth images or clouds"]),
+        (["room", "--intrinsics", "absent.json"], ["absent.json", "expected a file"]),
     ],
 )
 def test_bad_input_is_one_line_and_2(room, tmp_path, arguments, words):
     (tmp_path / "room").symlink_to(room[0])
+    (tmp_path / "empty").mkdir()
     done = run("track", *arguments, "-o", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
