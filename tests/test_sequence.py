@@ -129,16 +129,6 @@ def test_a_camera_is_followed_through_a_room(room, tracked):
     assert tracked.merged().shape[1] == 3
 
 
-def test_a_frame_that_shows_much_that_is_new_becomes_a_key_frame(source):
-    """However seldom key frames are wanted: half-way to a loss one is made."""
-    seldom = coframe.track(source, options=replace(FAST, every=1000, final=0))
-    assert not seldom.lost.any()
-    assert len(seldom.keyframes) > backend.MIN_KEYFRAMES
-    made = [keyframe.index for keyframe in seldom.keyframes[backend.MIN_KEYFRAMES :]]
-    halfway = (1 + SEQUENCE.min_explained) / 2
-    assert all(seldom.explained[i] < halfway * seldom.explained[:i].max() for i in made)
-
-
 def part_of(source, first, last):
     """Some frames of a sequence as one of its own, numbered anew."""
     chosen = range(first, last)

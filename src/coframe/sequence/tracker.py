@@ -264,9 +264,7 @@ class Tracker:
         if self.target is not None:
             self.typical += self.recipe.explained_rate * (found.explained - self.typical)
         first = len(self.members(self.segment)) < MIN_KEYFRAMES
-        # Half-way to a loss: the frame shows much that the model does not have yet.
-        new = found.explained < (1 + self.recipe.min_explained) / 2 * self.typical
-        if self.since >= self.options.every or first or new:
+        if self.since >= self.options.every or first:
             self._add_keyframe(Keyframe(index, cloud, pose, self.segment))
             pose = self.keyframes[-1].pose
         self.base[index] = len(self.keyframes) - 1
