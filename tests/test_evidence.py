@@ -7,7 +7,8 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.align import evidence
-from coframe.align.evidence import Surface, agreement, free_direction, lead, surface
+from coframe.align.evidence import Surface, agreement, lead, surface
+from coframe.align.freedom import Review, free_direction, review, same_place
 from coframe.align.recipe import ALIGN
 from coframe.align.verdict import Verdict, contradictions, unsupported
 from coframe.data import simulate
@@ -144,19 +145,37 @@ def test_doubt_travels_along_links() -> None:
     for j in range(4):  # a chain
         agree[j, j + 1] = 100
     found = evidence.Agreement(agree, np.zeros_like(agree), ())
-    review = evidence.Review(found, np.zeros(5), (None,) * 5)
+    seen = Review(found, np.zeros(5), (None,) * 5, (None,) * 5)
     verdicts = [Verdict("aligned", "", 1.0, 1.0, 0.0, 0.0) for _ in range(5)]
-    assert not unsupported(review, verdicts)
+    assert not unsupported(seen, verdicts)
     verdicts[3] = Verdict("weak", "", 1.0, 1.0, 0.0, 0.0)
-    assert set(unsupported(review, verdicts)) == {4}
+    assert set(unsupported(seen, verdicts)) == {4}
+    # where half of them are in doubt, the other half cannot be certain
+    verdicts[2] = verdicts[3]
+    assert set(unsupported(seen, verdicts)) == {0, 1, 4}
+
+
+def test_two_storeys_that_look_alike_are_one_place_or_two() -> None:
+    """Of clouds that cover the same from within, nothing says whether they are of one place."""
+    rng = np.random.default_rng(0)
+
+    def room(count: int, length: float) -> np.ndarray:
+        x = rng.uniform(size=(count, 3)) * [length, 3, 2.5]
+        side = rng.integers(6, size=count)
+        x[np.arange(count), side // 2] = (side % 2) * np.array([length, 3, 2.5])[side // 2]
+        return x + rng.normal(0, NOISE, x.shape)
+
+    alike = [surface(room(2000, 4.0)), surface(room(2000, 4.0)), surface(room(2000, 8.0))]
+    poses = geometry.identity(3, 3)
+    assert same_place(alike, agreement(alike, poses).agree) == (1, 0, None)
 
 
 def test_a_cloud_that_contradicts_the_others_is_named(surfaces: list[Surface]) -> None:
     poses = TRUE.copy()
     poses[1, :3, 3] = [0.0, 0.06, 0.06]
-    found = evidence.review(surfaces, poses, [False] * 4)
+    found = review(surfaces, poses, [False] * 4)
     assert 1 in contradictions(found)
-    assert not contradictions(evidence.review(surfaces, TRUE, [False] * 4))
+    assert not contradictions(review(surfaces, TRUE, [False] * 4))
 
 
 def test_windows_of_a_corridor_stay_where_they_are_given(windows: list[np.ndarray]) -> None:

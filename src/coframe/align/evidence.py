@@ -141,14 +141,18 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
 
     points = points[kd_order(np.ascontiguousarray(points), BLOCK)]
     whole = _patches(points, recipe)
-    one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
     own = recipe.evidence
+    whole = replace(whole, threshold=own.sigmas)
+    if len(points) < 2 * ENOUGH:
+        return whole
+    one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
     # The halves face the same way, but it may be that the sign is not the same.
     inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 0.0)
-    threshold = own.sigmas
-    if inside.sum() >= ENOUGH:
-        threshold = max(threshold, float(np.quantile(heights[inside], own.level)))
-    return replace(whole, threshold=threshold, own=float(inside.sum() / max(one.flat.sum(), 1)))
+    share = float(inside.sum() / max(one.flat.sum(), 1))
+    if inside.sum() < ENOUGH:
+        return replace(whole, own=share)
+    threshold = max(own.sigmas, float(np.quantile(heights[inside], own.level)))
+    return replace(whole, threshold=threshold, own=share)
 
 
 def agreement(

@@ -89,9 +89,8 @@ def same_place(
     this says nothing: views of a body from about one side are usual.
     """
     M = len(surfaces)
-    flat = np.array([max(some_patches(each, M).flat.sum(), 1) for each in surfaces])
-    own = np.array([each.own for each in surfaces])
-    covered = agree / (flat * own)[:, None] >= 1 - recipe.max_share
+    own = np.array([each.own * some_patches(each, M).flat.sum() for each in surfaces])
+    covered = agree >= (1 - recipe.max_share) * own[:, None]
     within = np.array([not each.aside for each in surfaces])
     alike = covered & covered.T & within & within[:, None] & (agree >= BLOCK)
     return tuple(int(row.argmax()) if row.any() else None for row in alike)
@@ -134,7 +133,8 @@ def free_direction(
 
     def as_good(there: Pose) -> bool:
         blocks = blocks_of(*compare_all(one, others, there, recipe, sign))
-        return 2 * blocks[:, 0].sum() >= now[:, 0].sum() and lead_of([now], [blocks]) < recipe.free
+        enough = 2 * blocks[:, 0].sum() >= now[:, 0].sum()
+        return bool(enough) and lead_of([now], [blocks]) < recipe.free
 
     lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
     lengths = lengths[lengths > recipe.distinct * extent]

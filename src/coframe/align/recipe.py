@@ -203,7 +203,11 @@ class AlignRecipe:
 
     @property
     def distinct(self) -> float:
-        """Share of the radius: poses that are farther apart have ended in different places."""
+        """Share of the radius: poses that are farther apart have ended in different places.
+
+        The radius is half of the extent: half of what counts as an error, as the truth may lie
+        between the two.
+        """
         return self.evidence.distinct
 
     @property

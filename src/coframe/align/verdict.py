@@ -225,8 +225,8 @@ def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
     """Aligned clouds that are connected with most others only through clouds in doubt, and why.
 
     Doubt travels along the links between clouds. A link is territory of two clouds in which they
-    agree. Of a cloud without any territory nothing is known. Where less than half of the clouds
-    that are placed are connected without doubt, none are certain.
+    agree. Of a cloud without any territory nothing is known. Where no more than half of the clouds
+    that have not failed are connected without doubt, none are certain.
     """
     links = review.agreement.agree + review.agreement.agree.T >= BLOCK
     aligned = [j for j, verdict in enumerate(verdicts) if verdict.verdict == "aligned"]
@@ -243,7 +243,11 @@ def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
         parts.append(part)
     largest = max(parts, key=len, default=set())
     reason = "it is connected with the other clouds only through clouds that are in doubt"
-    return {j: reason for part in parts for j in part if part is not largest or len(largest) == 1}
+    doubted = {j: reason for part in parts for j in part if part is not largest}
+    placed = [verdict for verdict in verdicts if verdict.verdict != "failed"]
+    if 2 * len(largest) <= len(placed):
+        doubted |= dict.fromkeys(largest, "half of the clouds that it should fit are in doubt")
+    return doubted
 
 
 def in_comparison(residual: float, typical: float) -> str:

@@ -110,7 +110,7 @@ def _compare(
             yield verdict
             continue
         turn = np.degrees(np.linalg.norm(twist[: -fit.mixture.dimension]))
-        failed = shift > max(recipe.distinct, chance)
+        failed = shift > max(recipe.evidence.distinct / RADIUS, chance)
         reason = (
             f"free refinement turns it by {turn:.2g} degrees and moves its points by up to"
             f" {shift * RADIUS:.1%} of the extent"

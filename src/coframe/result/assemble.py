@@ -15,7 +15,7 @@ from jaxtyping import Float
 from coframe import geometry
 from coframe.align.covariance import error_covariance
 from coframe.align.evidence import draw_surfaces
-from coframe.align.freedom import Review, review
+from coframe.align.freedom import Freedom, Review, review
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.verdict import contradictions, downgrade, freedoms, twins, unsupported, verdicts
 from coframe.em.constraints import UNCONSTRAINED, Constraints
@@ -94,7 +94,19 @@ class Solution:
             recipe,
         )
         movable = [rigid and j not in constrained for j in range(len(self.group))]
-        return review(surfaces, self.fit.poses, movable, recipe.evidence)
+        found = review(surfaces, self.fit.poses, movable, recipe.evidence)
+        freedoms = [
+            None if each is None or self._contradicts_targets(j, each, recipe) else each
+            for j, each in enumerate(found.freedoms)
+        ]
+        return replace(found, freedoms=tuple(freedoms))
+
+    def _contradicts_targets(self, cloud: int, freedom: Freedom, recipe: AlignRecipe) -> bool:
+        """Whether targets exclude where a cloud could lie by its surface alone."""
+        poses = self.fit.poses.copy()
+        poses[cloud] = freedom.alternative
+        lost = self.constraints.penalty(self.fit.poses) - self.constraints.penalty(poses)
+        return 2 * lost > recipe.evidence.clear**2
 
     def doubted(
         self, found: Registration, seen: Review, matched: bool, recipe: AlignRecipe = ALIGN

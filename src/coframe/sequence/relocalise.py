@@ -7,8 +7,9 @@ matched with submaps of all that was seen before (see `coframe.start`). A pose t
 not contradict what either side has seen.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -114,7 +115,12 @@ class Relocaliser:
             if proposal is not None:
                 guesses.append(proposal)
             for chosen in self._submap_members(theirs, last):
-                matched = match_submaps(submap, self._submap(chosen), guesses)
+                matched = match_submaps(
+                    submap,
+                    self._submap(chosen),
+                    guesses,
+                    partial(self._compatible, own, theirs),
+                )
                 motion = None if matched is None else self._refine(own, theirs, matched)
                 if motion is not None:
                     return other, motion
@@ -197,18 +203,29 @@ class Relocaliser:
         """The motion after EM against the other segment's mixture; None if what the two have seen
         contradicts it.
         """
-        recipe = self.recipe
+        near = self._near(own, theirs, motion)
+        target = Pyramid.of(self._mixture(near), self.recipe.blurs, self.unit)
+        found = localise(target, self._sample(own), motion)
+        return found.pose if self._compatible(own, theirs, found.pose) else None
+
+    def _compatible(
+        self, own: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
+    ) -> bool:
+        """Whether a motion contradicts nothing that the two segments have seen."""
+        latest = [self.keyframes[i] for i in own[-self.submap_keyframes :]]
+        near = self._near(own, theirs, motion)
+        return conflict(latest, near, motion, self.recipe) < self.recipe.max_conflict
+
+    def _near(
+        self, own: Int[Array, " n"], theirs: Int[Array, " m"], motion: Float[Array, "4 4"]
+    ) -> list[Keyframe]:
+        """Key frames of the other segment around both ends of this one, after a motion."""
         ends = {
             i
             for j in (own[0], own[-1])
             for i in self._window(theirs, motion @ self.keyframes[j].pose)
         }
-        near = [self.keyframes[i] for i in sorted(ends)]
-        target = Pyramid.of(self._mixture(near), recipe.blurs, self.unit)
-        found = localise(target, self._sample(own), motion)
-        latest = [self.keyframes[i] for i in own[-self.submap_keyframes :]]
-        compatible = conflict(latest, near, found.pose, recipe) < recipe.max_conflict
-        return found.pose if compatible else None
+        return [self.keyframes[i] for i in sorted(ends)]
 
     def _mixture(self, keyframes: list[Keyframe]) -> Mixture:
         options = self.options
@@ -231,25 +248,40 @@ def differ(
 
 
 def match_submaps(
-    one: Submap, other: Submap, guesses: Sequence[Float[Array, "4 4"]]
+    one: Submap,
+    other: Submap,
+    guesses: Sequence[Float[Array, "4 4"]],
+    compatible: Callable[[Float[Array, "4 4"]], bool],
 ) -> Float[Array, "4 4"] | None:
     """The motion that carries one submap onto the other, if there is clearly more evidence for it
     than for all others.
+
+    Motions that are not compatible with what was seen do not count: a room fits on itself turned
+    by half a turn, but its walls would hide what was seen.
     """
     a, b = one.scan, other.scan
     entered = [_in_scan_units(one, other, guess) for guess in guesses]
     edge = match.edge_between(a, b, (0, 1), [*entered, *match.find_motions(a, b)])
-    if not graph.unambiguous([edge]):
+    left = [
+        evidence
+        for evidence in (edge.best, *edge.others)
+        if compatible(_in_user_units(one, other, evidence.motion))
+    ]
+    if not left or not graph.unambiguous([replace(edge, best=left[0], others=tuple(left[1:]))]):
         return None
-    R = geometry.rotation(edge.best.motion)
-    shift = other.spacing * geometry.translation(edge.best.motion)
-    return geometry.pose(R, other.centre + shift - R @ one.centre)
+    return _in_user_units(one, other, left[0].motion)
 
 
 def _in_scan_units(one: Submap, other: Submap, motion: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
     R = geometry.rotation(motion)
     shift = R @ one.centre + geometry.translation(motion) - other.centre
     return geometry.pose(R, (1 / other.spacing) * shift)
+
+
+def _in_user_units(one: Submap, other: Submap, motion: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    R = geometry.rotation(motion)
+    shift = other.spacing * geometry.translation(motion)
+    return geometry.pose(R, other.centre + shift - R @ one.centre)
 
 
 def conflict(
