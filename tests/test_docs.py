@@ -135,6 +135,16 @@ def command_lines() -> list[tuple[str, str]]:
     return found
 
 
+def test_reasons_that_are_explained_are_given_by_the_code() -> None:
+    """Each reason in the table of weak.md is part of a message of the library."""
+    rows = re.findall(r'^\| (".*?") \|', (ROOT / "docs/weak.md").read_text(), re.MULTILINE)
+    reasons = [reason for row in rows for reason in re.findall(r'"(.*?)"', row)]
+    assert len(reasons) >= 9
+    code = "".join(path.read_text() for path in sorted((ROOT / "src/coframe").rglob("*.py")))
+    joined = re.sub(r'"\s*\n\s*f?"', "", code)  # strings over several lines
+    assert [reason for reason in reasons if reason not in joined] == []
+
+
 def test_every_command_line_parses() -> None:
     group = typer.main.get_command(app)
     lines = command_lines()

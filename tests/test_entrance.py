@@ -704,7 +704,6 @@ def test_a_truth_of_another_kind_is_one_sentence(
     refused("flat.json", "size 4", call=lambda: evaluate_poses(poses, flat))
     refused("out", "no poses", call=lambda: evaluate_poses(poses, tmp_path / "out"))
     refused("absent", "No such file", call=lambda: evaluate_poses(poses, tmp_path / "absent"))
-    refused("poses.json", "time tx", call=lambda: evaluate_trajectory(path, poses))
     refused("out", "folder", call=lambda: evaluate_trajectory(path, tmp_path / "out"))
 
 

@@ -281,6 +281,9 @@ def _patches(points: Points, recipe: AlignRecipe) -> Surface:
     tree = cKDTree(points)
     distances, rows = tree.query(points, count)
     distances, rows = distances.reshape(-1, count), rows.reshape(-1, count)
+    # Points with the same neighbours have the same patch, to the last bit: which of them is nearest
+    # to something does not depend on rounding.
+    rows = np.sort(rows, axis=1)
     centres = points[rows].mean(1)
     d = points[rows] - centres[:, None]
     values, axes = np.linalg.eigh(np.swapaxes(d, 1, 2) @ d / max(count - D, 1))

@@ -90,7 +90,7 @@ class SequenceRecipe:
         return 1 / self.window
 
     @property
-    def max_gap(self) -> float:
+    def max_gap(self) -> int:
         """[times the usual time between frames] A longer gap begins a new segment.
 
         In a shorter one the sensor has moved no farther than from one key frame to the next.
