@@ -18,7 +18,7 @@ from scenes import random_poses
 
 import coframe
 from coframe import Checkpoint, InputError, Track, TrackOptions, geometry
-from coframe.em import localise
+from coframe.em import localise, localise_kernels
 from coframe.em.estep import Cloud
 from coframe.em.recipe import LOCALISE
 from coframe.em.seeding import seed
@@ -127,6 +127,59 @@ def test_a_camera_is_followed_through_a_room(room, tracked):
     np.testing.assert_allclose(R @ np.swapaxes(R, 1, 2), np.tile(np.eye(3), (60, 1, 1)), atol=1e-12)
     assert len(tracked.model(300)) <= 301
     assert tracked.merged().shape[1] == 3
+
+
+def part_of(source, first, last):
+    """Some frames of a sequence as one of its own, numbered anew."""
+    chosen = range(first, last)
+    return frames.FrameSource(
+        tuple(source.names[i] for i in chosen), source.times[chosen], lambda i: source[chosen[i]]
+    )
+
+
+@pytest.mark.parametrize("localise_only", [False, True])
+def test_frames_are_found_in_a_map(room, source, tracked, tmp_path, localise_only):
+    """The way back through the room, in the map of the whole way, from a folder or as a value."""
+    tracked.save(tmp_path / "map")
+    given = tmp_path / "map" if localise_only else tracked
+    found = coframe.track(
+        part_of(source, 25, 60), options=FAST, map=given, localise_only=localise_only
+    )
+    assert found.lost.sum() == 0
+    # Poses are in the frame of the map, and nothing aligns them with the truth here.
+    first = geometry.translation(room[1].poses[0])
+    R = geometry.rotation(room[1].poses[0])
+    moved = geometry.translation(found.poses) @ R.T + first
+    errors = np.linalg.norm(moved - geometry.translation(room[1].poses[25:]), axis=1)
+    assert np.sqrt(np.mean(errors**2)) < 0.02
+    of_map = [keyframe for keyframe in found.keyframes if keyframe.index < 0]
+    new = [keyframe for keyframe in found.keyframes if keyframe.index >= 0]
+    assert [len(k.cloud) for k in of_map] == [len(k.cloud) for k in tracked.keyframes]
+    if localise_only:
+        assert not new
+        for one, other in zip(of_map, tracked.keyframes, strict=True):
+            np.testing.assert_array_equal(one.pose, other.pose)
+    else:
+        assert new
+    found.save(tmp_path / "out")
+    again = Track.load(tmp_path / "out")
+    assert [k.index for k in again.keyframes] == [k.index for k in found.keyframes]
+
+
+def test_frames_that_are_not_in_the_map_are_lost(source, tracked):
+    rng = np.random.default_rng(3)
+    elsewhere = [rng.normal(size=(800, 3)) * [3.0, 0.1, 2.0] for _ in range(12)]
+    found = coframe.track(elsewhere, options=FAST, map=tracked)
+    assert found.lost.all()
+
+
+def test_a_map_that_cannot_be_used_is_refused(source, tracked, tmp_path):
+    with pytest.raises(InputError, match="map: expected a track with at least 3 key frames"):
+        coframe.track(source, map=replace(tracked, keyframes=tracked.keyframes[:2]))
+    with pytest.raises(InputError, match="localise_only: expected a map"):
+        coframe.track(source, localise_only=True)
+    with pytest.raises(InputError, match="expected a result of track"):
+        coframe.track(source, map=tmp_path)
 
 
 def test_the_same_frames_give_the_same_bits_whatever_the_threads(source, tracked):
@@ -560,7 +613,12 @@ def test_wrong_types_are_refused_in_one_sentence():
     """In a process of its own, in which no types are checked but ours."""
     code = """
 import coframe
-for source, given in ((3, {}), (None, {}), ([], {"options": {"every": 3}})):
+for source, given in (
+    (3, {}),
+    (None, {}),
+    ([], {"options": {"every": 3}}),
+    ([], {"map": 3}),
+):
     try:
         coframe.track(source, **given)
     except coframe.InputError as error:
@@ -572,6 +630,7 @@ for source, given in ((3, {}), (None, {}), ([], {"options": {"every": 3}})):
         f"{expected} int",
         f"{expected} NoneType",
         "options: expected TrackOptions, found dict",
+        "map: expected a Track of coframe, found int",
     ]
 
 
@@ -597,6 +656,45 @@ def test_a_step_of_the_front_end_leads_to_the_least_misfit(D):
     np.testing.assert_allclose(placed.pose, off, atol=2e-3)
     assert placed.explained > 0.8
     assert placed.steps <= LOCALISE.max_steps
+
+
+def test_the_compiled_step_of_the_front_end_is_the_step_of_the_formula():
+    """H = sum m J^T P J, g = sum over points of (x cross P y, P y), x = mean + y; and a pose moved
+    by the twist as `geometry.exp` moves it.
+    """
+    rng = np.random.default_rng(5)
+    K = 7
+    means = rng.normal(size=(K, 3))
+    half = rng.normal(size=(K, 3, 3))
+    precisions = half @ np.swapaxes(half, 1, 2)
+    offsets = rng.normal(scale=0.1, size=(K, 20, 3))  # of points with posterior 1
+    second = np.einsum("kni,knj->kij", offsets, offsets)
+    first = offsets.sum(1)
+    upper = second[:, *np.triu_indices(3)]
+    sums = np.concatenate([np.full((K, 1), 20.0), first, upper], 1)
+    H, g = np.zeros((6, 6)), np.zeros(6)
+    for k in range(K):
+        J = geometry.levers((means[k] + offsets[k].mean(0))[None])[0]
+        H += 20 * J.T @ precisions[k] @ J
+        for y in offsets[k]:
+            g += geometry.levers((means[k] + y)[None])[0].T @ precisions[k] @ y
+    columns = np.ascontiguousarray(means.T)
+    step = localise_kernels.newton(sums, columns, precisions, localise.MIN_MASS, 0.0)
+    np.testing.assert_allclose(step, -np.linalg.solve(H, g), rtol=1e-9)
+
+    pose = random_poses(rng, 1, 3, degrees=90.0, shift=1.0)[0]
+    R, t = geometry.rotation(pose).copy(), geometry.translation(pose).copy()
+    lengths = localise_kernels.move(R, t, step)
+    np.testing.assert_allclose(geometry.pose(R, t), geometry.exp(step) @ pose, atol=1e-14)
+    np.testing.assert_allclose(lengths, [np.linalg.norm(step[:3]), np.linalg.norm(step[3:])])
+
+    # Points on one line, the x axis, do not say how they are turned about it: no step that way.
+    line = np.zeros((3, K))
+    line[0] = np.arange(K)
+    sums[:, 1:] = 0
+    sums[:, 1] = 20 * 0.5
+    step = localise_kernels.newton(sums, line, np.tile(np.eye(3), (K, 1, 1)), 0.0, 0.0)
+    np.testing.assert_allclose(step, [0, 0, 0, -0.5, 0, 0], atol=1e-12)
 
 
 def test_the_window_takes_recent_key_frames_and_old_ones_that_look_the_same_way():

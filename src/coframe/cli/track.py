@@ -63,6 +63,21 @@ def track(
             ),
         ),
     ] = False,
+    map_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--map",
+            metavar="DIR",
+            help=(
+                "Result of an earlier track of the same scene: frames are found in it and poses are"
+                " in its frame; the new key frames are added to its own."
+            ),
+        ),
+    ] = None,
+    localise_only: Annotated[
+        bool,
+        typer.Option("--localise-only", help="Leave the map as it is, and add nothing to it."),
+    ] = False,
     points: Annotated[int, typer.Option(min=100, help="Points of a frame.")] = SEQUENCE.points,
     components: Annotated[
         int, typer.Option(min=10, help="Gaussians that frames are localised against.")
@@ -98,7 +113,12 @@ def track(
         interruptible(output, resume, quiet=quiet) as checkpoint,
     ):
         result = coframe.track(
-            frames, options=options, checkpoint=checkpoint, on_frame=_shown(watch, len(frames))
+            frames,
+            options=options,
+            map=map_folder,
+            localise_only=localise_only,
+            checkpoint=checkpoint,
+            on_frame=_shown(watch, len(frames)),
         )
         watch.show("writing")
         command = shlex.join(["coframe", *sys.argv[1:]])

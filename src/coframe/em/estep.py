@@ -272,8 +272,9 @@ class Sweep:
         `full` asks for second moments as matrices even of spheres; `components` are those of the
         mixture, where they are known.
         """
-        full = not mixture.spherical if full is None else full
-        components = Components.of(mixture, full) if components is None else components
+        if components is None:
+            full = not mixture.spherical if full is None else full
+            components = Components.of(mixture, full)
         full = components.full
         M, (K, D) = len(self.clouds), mixture.means.shape
         mass, first, second = (

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from coframe import geometry
-from coframe.em import seeding
-from coframe.em.estep import Cloud, Components, Sweep
+from coframe.em import kernels, localise_kernels, seeding
+from coframe.em.estep import Cloud, Components
 from coframe.em.joint_sparse import DAMPING
 from coframe.em.mixture import Mixture
 from coframe.em.moments import Moments
 from coframe.em.recipe import LOCALISE, MODEL, LocaliseRecipe, ModelRecipe
-from coframe.geometry import levers
 from coframe.types import Array, Pose
 
 # [guard] Share of a point's posterior mass that the kernels may skip: far below what one frame or
@@ -32,7 +31,8 @@ class BlurredMixture:
 
     mixture: Mixture
     components: Components  # of the mixture, made once for all sweeps
-    precisions: Float[Array, "K D D"]
+    # Of the components, in their order and in space: of 2-D clouds, without any out of the plane.
+    precisions: Float[Array, "K 3 3"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,8 @@ class Pyramid:
         cls, mixture: Mixture, blurs: Sequence[float], unit: float, recipe: ModelRecipe = MODEL
     ) -> "Pyramid":
         """`blurs`: standard deviations that are added to the components, wide to narrow [unit]."""
-        values, axes = np.linalg.eigh(mixture.covariances)
+        values, axes = mixture.principal_axes
+        D = mixture.dimension
         # Points may slide along flat components. The blur is added after the softening, so that
         # `joint.softened`, which also solves for the axes in another order, is of no use here.
         soft = np.clip(recipe.slide * values[:, :1] / values, recipe.min_tangent, 1)
@@ -57,13 +58,16 @@ class Pyramid:
             variance = (blur * unit) ** 2
             wide = replace(
                 mixture,
-                covariances=mixture.covariances + variance * np.eye(mixture.dimension),
+                covariances=mixture.covariances + variance * np.eye(D),
                 visibility=None,
             )
             thinner = np.average(wide.log_peaks - mixture.log_peaks, weights=mixture.weights)
             wide = replace(wide, outlier_density=mixture.outlier_density * float(np.exp(thinner)))
-            precisions = (axes * (soft / (values + variance))[:, None]) @ np.swapaxes(axes, 1, 2)
-            levels.append(BlurredMixture(wide, Components.of(wide, full=True), precisions))
+            components = Components.of(wide, full=True)
+            along = (axes * (soft / (values + variance))[:, None]) @ np.swapaxes(axes, 1, 2)
+            precisions = np.zeros((len(along), 3, 3))
+            precisions[:, :D, :D] = along[components.order]
+            levels.append(BlurredMixture(wide, components, precisions))
         return cls(tuple(levels), unit)
 
 
@@ -92,57 +96,52 @@ def localise(
     At most `steps` in all; by default as many as the recipe says.
     """
     steps = recipe.max_steps if steps is None else steps
-    # One thread: there is too little work to share, and the other cores read ahead.
-    sweep = Sweep([cloud], threads=1, tolerance=TOLERANCE)
     D = cloud.dimension
-    visibility = None
-    explained, value, taken = 0.0, -np.inf, 0
-    last_moments = None
+    first = target.levels[0]
+    # The means are those of all levels, and so is their order.
+    order = first.components.order
+    K, padded = len(order), first.components.geometry.shape[1]
+    weights = first.mixture.weights[order]
+    log_weight, heaviest = np.empty(padded), np.empty(padded // kernels.CELL)
+    sums = np.zeros((padded, kernels.FULL_SUMS))
+    points = float(cloud.rows[3].sum())
+    R, t = np.eye(3), np.zeros(3)
+    R[:D, :D], t[:D] = geometry.rotation(pose), geometry.translation(pose)
+    nothing = np.empty(0), np.empty(0, np.int64)
+    log_likelihood, taken, seen = -np.inf, 0, weights
     for number, level in enumerate(target.levels):
+        c = level.components
         last = number == len(target.levels) - 1
         for _ in range(steps - taken if last else recipe.steps_per_blur):
-            seen = replace(level.mixture, visibility=visibility)
-            moments, log_likelihood = sweep.moments(pose[None], seen, components=level.components)
-            last_moments = moments[0]
-            step = _step(last_moments, level.precisions)
-            moved = geometry.exp(step) @ pose
-            # Products of many motions leave the rotations, and a constant velocity doubles the
-            # error in every frame.
-            pose = geometry.pose(
-                geometry.nearest_rotation(geometry.rotation(moved)), geometry.translation(moved)
-            )
-            value = float(log_likelihood[0]) + seeding.log_visibility_prior(seen)
-            visibility = seeding.cloud_priors(moments.mass)
-            explained = float(moments.mass.sum() / sweep.points[0])
+            seen = weights
+            localise_kernels.weigh(seen, c.log_peaks, kernels.NOTHING, log_weight, heaviest)
+            sums[:] = 0
+            # One thread: there is too little work to share, and the other cores read ahead.
+            log_likelihood, _ = kernels.sweep(
+                cloud.rows, R, t, c.geometry, c.reach, c.stiffest, c.boxes, log_weight, heaviest,
+                TOLERANCE, level.mixture.outlier_density, 0, len(cloud), sums, *nothing,
+            )  # fmt: skip
+            step = localise_kernels.newton(sums, c.geometry, level.precisions, MIN_MASS, DAMPING)
+            turn, shift = localise_kernels.move(R, t, step)
+            weights = seeding.cloud_priors(sums[None, :K, 0])[0]
             taken += 1
-            length = float(np.linalg.norm(step[:-D]) + np.linalg.norm(step[-D:]) / target.unit)
-            if length < recipe.step_tolerance:
+            if turn + shift / target.unit < recipe.step_tolerance:
                 break
-    return Localisation(pose, explained, taken, value, last_moments)
+    moments = _moments(sums, order, first.mixture, points)
+    # The first step is without priors of the cloud's own.
+    own = None if taken <= 1 else seen[None]
+    prior = seeding.log_visibility_prior(replace(first.mixture, visibility=own))
+    found = geometry.pose(geometry.nearest_rotation(R[:D, :D]), t[:D])
+    explained = float(moments.mass.sum() / points) if taken else 0.0
+    value = float(log_likelihood) + prior
+    return Localisation(found, explained, taken, value, moments if taken else None)
 
 
-def _step(moments: Moments, precisions: Float[Array, "K D D"]) -> Float[Array, " P"]:
-    """The twist (omega, tau) about the origin of one Gauss-Newton step on Q, the means fixed.
-
-    The points of a component share its arm in the matrix, which only shapes the step, but not in
-    the gradient.
-    """
-    seen = moments.mass > MIN_MASS
-    mass = moments.mass[seen]
-    first = moments.first[seen]
-    about = moments.about[seen]
-    P = precisions[seen]
-    D = first.shape[1]
-    J = levers(about + first / mass[:, None])
-    PJ = (mass[:, None, None] * P) @ J
-    H = J.reshape(-1, J.shape[2]).T @ PJ.reshape(-1, J.shape[2])
-    force = (P @ first[..., None])[..., 0]
-    # Sum over points of (P y) x^T.
-    torque = force.T @ about + np.tensordot(P, moments.second[seen], ((0, 1), (0, 1)))
-    turn = (
-        [torque[1, 0] - torque[0, 1]]
-        if D == 2
-        else [torque[2, 1] - torque[1, 2], torque[0, 2] - torque[2, 0], torque[1, 0] - torque[0, 1]]
-    )
-    g = np.concatenate([turn, force.sum(0)])
-    return -np.linalg.solve(H + np.diag(DAMPING * np.diagonal(H) + np.finfo(float).tiny), g)
+def _moments(
+    sums: Float[Array, "Kp S"], order: Int[Array, " K"], mixture: Mixture, points: float
+) -> Moments:
+    """The sums of a sweep over one cloud, in the order of the mixture."""
+    K, D = mixture.means.shape
+    mass, first, second = np.empty(K), np.empty((K, D)), np.empty((K, D * D))
+    kernels.collect(sums[None], order, mass, first, second)
+    return Moments(mixture.means, mass, first, second.reshape(K, D, D), np.array(points))

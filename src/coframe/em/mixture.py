@@ -82,6 +82,12 @@ class Mixture:
         )
 
     @cached_property
+    def principal_axes(self) -> tuple[Float[Array, "K D"], Float[Array, "K D D"]]:
+        """Variances along the axes of each component, rising, and the axes as columns."""
+        values, axes = np.linalg.eigh(self.covariances)
+        return values, axes
+
+    @cached_property
     def log_peaks(self) -> Float[Array, " K"]:
         """The logarithm of each Gaussian's density at its own mean, without its weight."""
         half_log_det = np.log(

@@ -7,7 +7,9 @@ Frames are read ahead of their use, never all at once.
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from numbers import Integral, Real
@@ -24,6 +26,7 @@ from coframe.io.depth import Intrinsics
 from coframe.io.files import as_path
 from coframe.io.layouts import Layout
 from coframe.io.scan import of_columns, refuse_masked
+from coframe.threads import available_cores
 from coframe.types import Array, Points
 
 T = TypeVar("T")
@@ -73,7 +76,7 @@ class FrameSource:
         Times of the frames [s], rising. Where the sequence has no times, numbers of frames.
     read
         Returns the frame of an index; raises `UnreadableFrameError` if its file is missing or
-        damaged.
+        damaged. Several threads call it at once.
     settings
         What the frames depend on beside their files, by name: the camera and the like.
     timed
@@ -108,21 +111,33 @@ class FrameSource:
             yield from islice(self.stream(start), None if stop is None else stop - start)
             return
         for i in range(start, len(self) if stop is None else min(stop, len(self))):
-            try:
-                yield self.read(i)
-            except UnreadableFrameError as error:
-                time, none = float(self.times[i]), np.zeros(0)
-                yield Frame(time, none.reshape(0, 3), none, self.names[i], problem=str(error))
+            yield self._read_or_say_why(i)
+
+    def _read_or_say_why(self, i: int) -> Frame:
+        try:
+            return self.read(i)
+        except UnreadableFrameError as error:
+            time, none = float(self.times[i]), np.zeros(0)
+            return Frame(time, none.reshape(0, 3), none, self.names[i], problem=str(error))
 
     def prepared(
-        self, prepare: Callable[[int, Frame], T], start: int = 0, stop: int | None = None
+        self,
+        prepare: Callable[[int, Frame], T],
+        start: int = 0,
+        stop: int | None = None,
+        threads: int | None = None,
     ) -> Generator[T]:
-        """What `prepare` makes of the frames from `start` on, in a thread that is at most `AHEAD`
-        frames ahead.
+        """What `prepare` makes of the frames from `start` on, in threads that are at most `AHEAD`
+        frames ahead: so many, or as many as there are cores; of a stream, one.
         """
-        return _ahead(
-            lambda: (prepare(i, frame) for i, frame in enumerate(self.each(start, stop), start)),
-            AHEAD,
+        if self.stream is not None:
+            return _ahead(
+                lambda: (prepare(i, frame) for i, frame in enumerate(self.each(start, stop), start))
+            )
+        return _ahead_in_threads(
+            lambda i: prepare(i, self._read_or_say_why(i)),
+            range(start, len(self) if stop is None else min(stop, len(self))),
+            min(AHEAD, available_cores() if threads is None else threads),
         )
 
     def __iter__(self) -> Iterator[Frame]:
@@ -422,11 +437,28 @@ def _camera(
     )
 
 
-def _ahead(source: Callable[[], Iterator[T]], limit: int) -> Generator[T]:
-    """The items of an iterator that runs in a thread, at most `limit` ahead; its exceptions are
+def _ahead_in_threads(make: Callable[[int], T], items: range, threads: int) -> Generator[T]:
+    """`make` of each item, in their order, by so many threads, at most `AHEAD` items ahead;
+    exceptions are raised here, in their order.
+    """
+    pool = ThreadPoolExecutor(threads, "coframe-frames")
+    waiting: deque[Future[T]] = deque()
+    try:
+        for i in items:
+            waiting.append(pool.submit(make, i))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ahead(source: Callable[[], Iterator[T]]) -> Generator[T]:
+    """The items of an iterator that runs in a thread, at most `AHEAD` ahead; its exceptions are
     raised here, in their order.
     """
-    waiting: queue.Queue[T | BaseException | None] = queue.Queue(limit)
+    waiting: queue.Queue[T | BaseException | None] = queue.Queue(AHEAD)
     stop = threading.Event()
 
     def put(item: T | BaseException | None) -> bool:

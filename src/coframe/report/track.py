@@ -122,7 +122,16 @@ def _labels(tracked: Track, groups: Sequence[Int[Array, " n"]]) -> list[str]:
     ends = [
         (tracked.keyframes[group[0]].index, tracked.keyframes[group[-1]].index) for group in groups
     ]
-    return [f"frames {first}–{last}" if first < last else f"frame {first}" for first, last in ends]
+    return [_label(first, last) for first, last in ends]
+
+
+def _label(first: int, last: int) -> str:
+    """Of key frames from one frame to another; those of a map come first and have no frame."""
+    if last < 0:
+        return "map"
+    if first < 0:
+        return f"map, frames to {last}"
+    return f"frames {first}–{last}" if first < last else f"frame {first}"
 
 
 def _along(positions: Float[Array, "N 3"]) -> Float[Array, "n 3"]:

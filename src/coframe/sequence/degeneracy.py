@@ -60,10 +60,10 @@ def weakest(moments: Moments, mixture: Mixture, pose: Pose, frames: int) -> Hold
     mass = moments.mass[seen]
     arms = moments.about[seen] + moments.first[seen] / mass[:, None]
     arms = arms - mass @ arms / mass.sum()
-    values, axes = np.linalg.eigh(mixture.covariances[seen])
+    values, axes = (each[seen] for each in mixture.principal_axes)
     thin = values[:, 0]
     points = mass * frames  # that have made a component
-    H = _held(mass / thin, axes[:, :, 0], arms)
+    stiffness = [mass / thin]
     apparent = np.zeros((3, 3))
     for j in (1, 2):
         wide, tangents = values[:, j], axes[:, :, j]
@@ -73,8 +73,10 @@ def weakest(moments: Moments, mixture: Mixture, pose: Pose, frames: int) -> Hold
         product, gap = thin * wide, points * (wide - thin) ** 2
         alike = product >= gap
         error = np.where(alike, 0.0, product / np.where(alike, 1.0, gap))
-        H += _held(np.where(alike, mass / wide, 0.0), tangents, arms)
+        stiffness.append(np.where(alike, mass / wide, 0.0))
         apparent += ((mass / thin * error)[:, None] * tangents).T @ tangents
+    along = np.moveaxis(axes, 2, 0).reshape(-1, 3)  # all first axes, all second ones, ...
+    H = _held(np.concatenate(stiffness), along, np.tile(arms, (3, 1)))
     turn = H[:3, :3] + np.finfo(float).eps * np.trace(H[:3, :3]) * np.eye(3)
     information, directions = np.linalg.eigh(
         H[3:, 3:] - H[3:, :3] @ np.linalg.solve(turn, H[:3, 3:])

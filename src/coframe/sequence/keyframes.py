@@ -29,7 +29,7 @@ MIN_KEYFRAMES = 3
 class Keyframe:
     """A frame that is kept: its sampled points and its pose."""
 
-    index: int  # of its frame
+    index: int  # of its frame; -1: it comes from the map
     cloud: Cloud
     pose: Pose
     segment: int = 0  # of the sequence; poses of different segments have no common frame
@@ -83,8 +83,11 @@ def register_window(
     iterations: int,
     rng: np.random.Generator,
     threads: int | None = None,
+    fixed: Sequence[int] = (),
 ) -> tuple[list[Keyframe], Mixture]:
-    """The key frames after a few joint steps, the first one fixed, and a mixture of them all."""
+    """The key frames after a few joint steps, some of them fixed or else the first one, and a
+    mixture of them all.
+    """
     poses = np.array([keyframe.pose for keyframe in keyframes])
     points = np.concatenate([keyframe.points for keyframe in keyframes])
     D = points.shape[1]
@@ -94,7 +97,7 @@ def register_window(
     clouds = [keyframe.cloud for keyframe in keyframes]
     sweep = Sweep(clouds, threads=threads, tolerance=EM_TOLERANCE)
     update = MixtureStep(floor)
-    move = JointStep(Constraints(fixed=(0,)))
+    move = JointStep(Constraints(fixed=tuple(fixed) or (0,)))
     moments, _ = sweep.moments(poses, mixture, full=True)
     mixture = update(moments, None, mixture)
     if len(keyframes) >= MIN_KEYFRAMES:

@@ -6,6 +6,7 @@ from jaxtyping import Float, Shaped
 
 from coframe.em import kernels
 from coframe.io.frames import Frame
+from coframe.sequence import sampling_kernels
 from coframe.sequence.recipe import SEQUENCE
 from coframe.types import Array
 
@@ -36,14 +37,11 @@ def sample_by_surface(
     N = len(frame)
     if count >= N:
         return frame
-    order = kernels.kd_order(np.ascontiguousarray(frame.points), PATCH_POINTS)
-    starts = np.arange(0, N, PATCH_POINTS)
-    size = np.diff(np.append(starts, N))
-    mean = np.add.reduceat(frame.points[order], starts) / size[:, None]
-    d = frame.points[order] - np.repeat(mean, size, axis=0)
-    spread, axes = np.linalg.eigh(
-        np.add.reduceat(d[:, :, None] * d[:, None, :], starts) / size[:, None, None]
-    )
+    points = np.ascontiguousarray(frame.points)
+    order = kernels.kd_order(points, PATCH_POINTS)
+    size = np.diff(np.append(np.arange(0, N, PATCH_POINTS), N))
+    mean, covariance = sampling_kernels.patch_moments(points, order, PATCH_POINTS)
+    spread, axes = np.linalg.eigh(covariance)
     area = np.sqrt(np.maximum(spread[:, 1:].prod(1), 0)) + np.finfo(float).tiny
     if balance > 0:
         area = area * _area_of_direction(axes[:, :, 0], mean, area, resolution) ** -balance
@@ -51,11 +49,7 @@ def sample_by_surface(
     wanted = np.minimum(np.diff(np.floor(np.cumsum(shares) + rng.random()), prepend=0), size)
     # The points of a patch are in kd order: points at even distances in that order, from a random
     # one on, are spread over the patch.
-    rank = np.arange(N) - np.repeat(starts, size)
-    per = np.repeat(wanted, size)
-    whole = np.repeat(size, size)
-    shift = np.repeat(rng.random(len(starts)), size)
-    taken = order[np.floor((rank + 1) * per / whole + shift) > np.floor(rank * per / whole + shift)]
+    taken = sampling_kernels.spread_rows(order, PATCH_POINTS, wanted, rng.random(len(size)))
     return frame.subset(taken)
 
 
@@ -67,8 +61,10 @@ def _area_of_direction(
 ) -> Float[Array, " B"]:
     """For each patch, the area of all patches that face the same way."""
     facing = normals * np.where((normals * seen).sum(1) < 0, -1, 1)[:, None]
-    _, same = np.unique(np.rint(resolution * facing), axis=0, return_inverse=True)
-    return np.bincount(same.ravel(), area)[same.ravel()]
+    cells = np.rint(resolution * facing)
+    base = 2 * np.ceil(resolution) + 3  # more than there are cells along an axis
+    _, same = np.unique(cells @ base ** np.arange(cells.shape[1]), return_inverse=True)
+    return np.bincount(same, area)[same]
 
 
 def _shares(area: Float[Array, " B"], size: Shaped[Array, " B"], count: int) -> Float[Array, " B"]:

@@ -126,7 +126,7 @@ def unpack_keyframes(s: Mapping[str, Array], frames: int) -> list[Keyframe]:
     points = s["rows"].shape[1]
     if not ((s["sizes"] >= 1) & (s["sizes"] <= points)).all() or s["sizes"].sum() != points:
         raise ValueError("the numbers of points of its key frames do not add up")
-    if not ((s["index"] >= 0) & (s["index"] < frames)).all():
+    if not ((s["index"] >= -1) & (s["index"] < frames)).all():
         raise ValueError("a key frame refers to a frame that does not exist")
     if not ((s["segments"] >= 0) & (s["segments"] <= frames)).all():
         raise ValueError("a key frame has a segment that the sequence cannot have")

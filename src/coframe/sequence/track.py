@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Track(Trajectory):
     explained
         Share of each frame's points that the model explained when the frame came.
     keyframes
-        The frames that were kept, with their points.
+        The frames that were kept, with their points; those of a map have the index -1.
     mixture
         Mixture of the last key frames; None before the first frame.
     names
@@ -129,7 +129,9 @@ class Track(Trajectory):
             poses,
             lost=np.array(lost, bool),
             explained=np.array(tracker.explained),
-            keyframes=tuple(k for k in tracker.keyframes if k.segment == main),
+            keyframes=tracker.map_keyframes
+            if tracker.fixed_map
+            else tuple(k for k in tracker.keyframes if k.segment == main),
             mixture=tracker.mixture,
             names=names,
             options=tracker.options,
@@ -351,6 +353,8 @@ def track(
     *,
     intrinsics: Intrinsics | str | os.PathLike[str] | None = None,
     options: TrackOptions = DEFAULTS,
+    map: "Track | str | os.PathLike[str] | None" = None,
+    localise_only: bool = False,
     checkpoint: Checkpoint | None = None,
     on_frame: Callable[[Progress], bool | None] = lambda progress: False,
     recipe: SequenceRecipe = SEQUENCE,
@@ -371,6 +375,12 @@ def track(
         The camera of a folder of depth images, as `open_frames` takes it.
     options
         How the sequence is tracked.
+    map
+        An earlier track of the same scene, or the folder where one was saved: frames are found in
+        it, wherever they begin, poses are in its frame, and its key frames are those of the result
+        together with the new ones. Frames that are not found in it are lost.
+    localise_only
+        Whether the map stays as it is: its key frames do not move, and the result has no others.
     checkpoint
         Keeps what is done, so that an interrupted run goes on to the same result.
     on_frame
@@ -393,6 +403,7 @@ def track(
     --------
     >>> path = coframe.track("rgbd_dataset_freiburg1_desk")
     >>> path.poses, path.lost
+    >>> coframe.track("rgbd_dataset_freiburg1_desk2", map=path)
     """
     if not isinstance(options, TrackOptions):
         raise InputError(f"options: expected TrackOptions, found {type(options).__name__}")
@@ -400,24 +411,25 @@ def track(
     check_callables(on_frame=on_frame)
     if checkpoint is not None:
         check_kind("checkpoint", checkpoint, Checkpoint)
+    known = _map_keyframes(map, localise_only=localise_only)
     frames = _frames(source, intrinsics)
-    tracker = Tracker(options, recipe)
+    tracker = Tracker(options, recipe, known, localise_only)
     seen: list[int] = []  # a digest of each frame, for the checkpoint
     if checkpoint is not None:
         seen = _resume(tracker, checkpoint, frames)
 
-    def prepare(i: int, frame: Frame) -> PreparedFrame:
-        if checkpoint is not None:
-            seen.append(_digest(frame))
-        return tracker.prepare(i, frame)
+    def prepare(i: int, frame: Frame) -> tuple[PreparedFrame, int]:
+        return tracker.prepare(i, frame), 0 if checkpoint is None else _digest(frame)
 
-    with closing(frames.prepared(prepare, len(tracker.times))) as prepared:
-        for frame in prepared:
+    ahead = frames.prepared(prepare, len(tracker.times), threads=options.threads)
+    with closing(ahead) as prepared:
+        for frame, value in prepared:
             step = tracker.add(frame)
-            done = step.index + 1
-            if checkpoint is not None and done % RECORD_EVERY == 0:
-                known = np.array(seen[:done], np.uint64)
-                checkpoint.keep("tracker", state.pack(tracker) | {"frames": known})
+            if checkpoint is not None:
+                seen.append(value)
+                if len(seen) % RECORD_EVERY == 0:
+                    digests = {"frames": np.array(seen, np.uint64)}
+                    checkpoint.keep("tracker", state.pack(tracker) | digests)
             if on_frame(step):
                 break
     if tracker.problems and len(tracker.problems) == len(tracker.times):
@@ -425,6 +437,24 @@ def track(
         raise InputError(f"{first}; none of the {len(tracker.times)} frames can be read")
     tracker.settle()
     return Track.of(tracker, frames.names, timed=frames.timed)
+
+
+def _map_keyframes(
+    given: "Track | str | os.PathLike[str] | None", *, localise_only: bool
+) -> tuple[Keyframe, ...]:
+    """The key frames of a map, as those of no frame of this sequence."""
+    if given is None:
+        if localise_only:
+            raise InputError("localise_only: expected a map to localise frames in, found none")
+        return ()
+    found = Track.load(given) if isinstance(given, str | os.PathLike) else given
+    check_kind("map", found, Track)
+    if len(found.keyframes) < MIN_KEYFRAMES:
+        raise InputError(
+            f"map: expected a track with at least {MIN_KEYFRAMES} key frames, found"
+            f" {len(found.keyframes)}; track a longer sequence first"
+        )
+    return tuple(replace(keyframe, index=-1, segment=0) for keyframe in found.keyframes)
 
 
 def _frames(source: object, intrinsics: Intrinsics | str | os.PathLike[str] | None) -> FrameSource:
@@ -453,6 +483,9 @@ def _resume(tracker: Tracker, checkpoint: Checkpoint, frames: FrameSource) -> li
     """
     names = np.array(json.dumps(frames.names))
     about = {"frames": len(frames), "names and times": digest(names, frames.times)}
+    if tracker.map_keyframes:
+        about["map"] = digest(*state.pack_keyframes(tracker.map_keyframes).values())
+        about["localise_only"] = tracker.fixed_map
     first = [(name, "") for name in frames.names[:1]]
     recipe = digest(np.array(repr(tracker.recipe)))
     checkpoint.begin(tracker.options.record() | about | dict(frames.settings), first, recipe)

@@ -8,6 +8,7 @@ to their key frame and follow when it moves. What comes after a loss is a segmen
 it is known how it overlaps what was seen before (`relocalise`); then the two are merged.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +35,8 @@ from coframe.types import Array, Pose
 LARGEST = 1e30
 # [limit] Points of a frame; with fewer it counts as empty.
 MIN_POINTS = 200
+# [size] Points by which it is decided whether those of a frame coincide.
+SIZED_POINTS = 1000
 # [limit] Key frames that the last joint registration moves: bounds its time and memory.
 FINAL_KEYFRAMES = 300
 # [guard] Smallest extent of a frame over its largest coordinate, in units of rounding.
@@ -93,11 +96,14 @@ class Tracker:
 
     A loss begins a new segment, which is tracked on its own, in a frame of its own, until it is
     merged with another. The largest segment is the common frame; frames of the others are lost.
+    The key frames of a map are the first segment, and the common frame then.
     """
 
     options: TrackOptions = field(default_factory=TrackOptions)
     recipe: SequenceRecipe = SEQUENCE
-    unit: float = 0.0  # extent of the first frame
+    map_keyframes: tuple[Keyframe, ...] = ()
+    fixed_map: bool = False  # whether they stay where they are
+    unit: float = 0.0  # extent of the first frame, or of the first one of the map
     keyframes: list[Keyframe] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     base: list[int] = field(default_factory=list)  # key frame of each frame; -1: it has no pose
@@ -124,6 +130,9 @@ class Tracker:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.options.seed)
         self.next_search = MIN_KEYFRAMES
+        if self.map_keyframes:
+            self.keyframes = list(self.map_keyframes)
+            self.unit = extent(self.map_keyframes[0].cloud.points)
         self._submaps: dict[tuple[int, ...], Submap] = {}
 
     def pose(self, index: int) -> Float[Array, "4 4"]:
@@ -136,8 +145,8 @@ class Tracker:
 
     @property
     def main(self) -> int:
-        """The largest segment, the first of them."""
-        if not self.keyframes:
+        """The segment of the map, or the largest one, the first of them."""
+        if self.map_keyframes or not self.keyframes:
             return 0
         return int(np.argmax(np.bincount([keyframe.segment for keyframe in self.keyframes])))
 
@@ -317,6 +326,10 @@ class Tracker:
         del self.keyframes[dropped]
         self._submaps.clear()
 
+    def _fixed(self, chosen: Sequence[int]) -> list[int]:
+        """Which of the chosen key frames a joint registration leaves where they are."""
+        return [n for n, i in enumerate(chosen) if self.fixed_map and self.keyframes[i].index < 0]
+
     def _update_model(self) -> None:
         """Register the last key frame with those that see the same; the mixture of them all is the
         new target.
@@ -330,6 +343,7 @@ class Tracker:
             options.iterations,
             self.rng,
             options.threads,
+            self._fixed(chosen),
         )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
@@ -419,6 +433,7 @@ class Tracker:
             options.final,
             self.rng,
             options.threads,
+            self._fixed(chosen.tolist()),
         )
         ends = [*chosen[1:], len(self.keyframes)]
         for begin, end, keyframe in zip(chosen, ends, moved, strict=True):
@@ -434,7 +449,7 @@ def frame_target(mixture: Mixture, unit: float, recipe: SequenceRecipe) -> Pyram
     While the blur is wider than the surface is thick, it decides how much a point counts, and a
     frame is as inaccurate as the blur is wide.
     """
-    thinnest = np.linalg.eigvalsh(mixture.covariances)[:, 0]
+    thinnest = mixture.principal_axes[0][:, 0]
     thickness = float(np.sqrt(max(np.median(thinnest), 0.0))) / unit
     smallest = np.sqrt(ALIGN.min_variance)  # no component is thinner
     blurs = list(recipe.blurs)
@@ -466,6 +481,7 @@ def _shows_something(frame: Frame) -> bool:
     """Whether a frame has enough points that do not coincide."""
     if len(frame) < MIN_POINTS:
         return False
-    farthest, size = np.abs(frame.points).max(), extent(frame.points)
+    some = frame.points[:: max(1, len(frame) // SIZED_POINTS)]
+    farthest, size = max(frame.points.max(), -frame.points.min()), extent(some)
     smallest = max(ROUNDINGS * np.finfo(float).eps * farthest, 1 / LARGEST)
     return bool(farthest < LARGEST and size > smallest)
