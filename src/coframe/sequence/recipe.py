@@ -17,9 +17,9 @@ class SequenceRecipe:
 
     # --- Defaults of `TrackOptions` ---
 
-    # [points] drawn from a frame. [chosen on proving/tune, 2026-11-18: the error in rooms and
-    # streets is 0.55 times that with 1500; with 5000 it is 0.6 to 0.85 times this one, but frames
-    # take a third longer]
+    # [points] drawn from a frame. [chosen on proving/tune, 2026-11-18: the error in three
+    # rooms and a street is 0.55 to 0.6 times that with 1500; on freiburg1_desk and in the kitchen
+    # nothing is gained]
     points: int = 3000
     # [components] of the mixture that frames are localised against. [chosen on: freiburg1_desk;
     # 800 instead of 1000 is faster at the same error]
@@ -95,7 +95,7 @@ class SequenceRecipe:
 
         In a shorter one the sensor has moved no farther than from one key frame to the next.
         """
-        return float(self.every)
+        return self.every
 
     @property
     def direction_cell(self) -> float:
