@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from coframe.particles.recipe import FuseRecipe
 from proving import conditions, tables
 from proving.run import RESULTS, ROOT
 from proving.sensitivity import STAGES, stage_numbers
+from proving.sensitivity import numbers as recipe_numbers
 
 PAGE = ROOT / "docs" / "proving.md"
 IMAGES = ROOT / "docs" / "images"
@@ -133,7 +135,8 @@ def history(records: dict[str, Any]) -> str:
 
 def numbers() -> list[str]:
     """Paths of all numbers and switches of the recipes."""
-    return [f"{stage}: {path}" for stage in STAGES for path, _ in stage_numbers(stage)]
+    found = [f"{stage}: {path}" for stage in STAGES for path, _ in stage_numbers(stage)]
+    return found + [f"particles: {path}" for path, _ in recipe_numbers(FuseRecipe())]
 
 
 def peers(records: dict[str, Any]) -> str:
