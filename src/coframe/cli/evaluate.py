@@ -79,8 +79,8 @@ def _show(content: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("cloud")
-    table.add_column("rotation error", justify="right")
-    table.add_column("translation error", justify="right")
+    table.add_column("rotation", justify="right")
+    table.add_column("translation", justify="right")
     at_points = "at_points" in content
     if at_points:
         table.add_column("at points", justify="right")
