@@ -453,7 +453,7 @@ def test_a_state_with_a_segment_and_a_merge_is_restored(source):
         ("segments", lambda a: a + 99, "a segment that the sequence cannot have"),
         ("base", lambda a: a + 99, "a key frame that does not exist"),
         ("base", lambda a: a.astype(float), "not whole"),
-        ("index", lambda a: a - 1, "a frame that does not exist"),
+        ("index", lambda a: a - 2, "a frame that does not exist"),  # -1: one of an earlier track
         ("order", lambda a: 0 * a, "no permutation"),
         ("sizes", lambda a: a + 1, "do not add up"),
         ("relative", lambda a: 2 * a, "not rotations and translations"),
