@@ -61,9 +61,6 @@ class SurfaceRecipe:
     # Points of all clouds that a normal is made of, over those of `DenoiseRecipe`, where clouds are
     # noisy. [proving/tune, 2026-11-18, patches of 40: 16 % gained without, 21 % with]
     noisy_pool: int = 2
-    # Steps where clouds are noisy, at most. [chosen on proving/tune, 2026-11-18: errors over those
-    # before 0.90 after one, 0.84 after all; clean clouds: 0.64 after one, 0.68 after all]
-    noisy_steps: int = 4
     # Agreement of the normals of neighbours, 1 where none face away from each other: with less, a
     # view looks all around, or views see both sides of a sheet. [chosen on proving/tune,
     # 2026-11-18: 0.94 to 0.97 of scans all around; a scan with more is left as it is]

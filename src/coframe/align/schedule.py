@@ -155,7 +155,8 @@ def _ranked(
 ) -> Trials:
     """The best fit, those that may be right as well, and clouds that do not fit.
 
-    Where the poses that the fits started from have clearly fewer contradictions, these stay.
+    Where the best fit has no fewer contradictions than the poses that the fits started from, these
+    stay: where little holds the clouds, coarse components drag them along.
     """
     recipe = run.recipe.evidence
     chosen = choose(run, surfaces, fits)
@@ -163,7 +164,7 @@ def _ranked(
     if best.status is Status.STOPPED:
         return Trials(drawn, surfaces, best, [])
     before, after = (agreement(surfaces, each, recipe) for each in (start, best.poses))
-    if lead(before, after) > recipe.clear:
+    if not before.silent and lead(before, after) >= 0:
         best, after = replace(best, poses=start), before
     others = [fits[k] for k in chosen.possible if _apart(best, fits[k], run.recipe)]
     others.sort(key=run.value, reverse=True)
@@ -206,7 +207,10 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     Where the cuts between components fall is chance, and moves the poses by about as much as the
     noise of the points does; and old components keep their points. So the last level is repeated
     with new components until that moves the poses no more than such chance does, and the last poses
-    are averaged. Clouds with more points than a level needs end with several times as many. Also
+    are averaged. Where little holds the clouds, components keep them where coarser ones had dragged
+    them. So only one repetition starts from the best trial itself, the others from where the planes
+    of the clouds meet near it; of ends that differ by more than chance, the better one is taken.
+    Clouds with more points than a level needs end with several times as many. Also
     returns whether the best candidate clearly won.
     """
     recipe, last, drawn = run.recipe, run.last, found.drawn
@@ -241,7 +245,10 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         deviation = pose_deviation(fit, run.constraints, recipe)
         return pose_distance(poses, fit, deviation) < recipe.same_sigmas
 
-    starts = [found.best] * recipe.repetitions + found.rivals[:1]
+    near = [found.best] * (recipe.repetitions - 1)
+    if not run.constraints.targets:  # of which planes know nothing
+        near = [_near_planes(run, found, each) for each in near]
+    starts = [*near, found.best, *found.rivals[:1]]
     chains = run.map([partial(repeat, start=start) for start in starts])
     chosen = choose(run, found.surfaces, [chain.last for chain in chains])
     best = chains[chosen.best]
@@ -276,6 +283,12 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     elif not more:
         end = run.fit(many, poses, replace(last, iterations=0), history=history)
     return replace(end, status=status), decided
+
+
+def _near_planes(run: Run, found: Trials, fit: Fit) -> Fit:
+    """A fit as a start: with the poses near its own at which the planes of the clouds meet."""
+    gate = run.recipe.gates[0]
+    return replace(fit, poses=planes.settle(found.surfaces, fit.poses, gate, run.constraints))
 
 
 def _apart(one: Fit, other: Fit, recipe: AlignRecipe) -> bool:

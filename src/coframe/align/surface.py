@@ -48,12 +48,16 @@ NUMBERS = 20_000_000
 # [size] Passes that estimate how variances are distributed over patches; that find the half space
 # which all normals of a view lie in.
 PASSES = 20
+# [limit] Steps. Most clouds need one.
+STEPS = 20
 # [size] Patches, about, beyond which points belong to fewer of them: bounds the time.
 PATCHES = 6000
 # [size] Near points for each member of a patch, of which some face otherwise.
 CANDIDATES = 4
-# [size] Factors of four by which noise and roughness of patches may differ from the typical ones.
-GRID = 4
+# [size] Factors of four by which noise and roughness of patches may be below the typical ones, and
+# at most above: as far above as the heights of a patch are. Were the largest variance smaller than
+# the square of a step in the surface, patches across the step would count as if they were exact.
+BELOW, ABOVE = 4, 16
 # [limit] Shared patches per cloud, at least.
 MIN_PATCHES = 10
 # [limit] Cosine of the angle between normals of points that face about alike, by the rough normals
@@ -227,8 +231,12 @@ class Solved:
     def chance(self, twists: Float[Array, "M 6"], constraints: Constraints) -> float:
         """The squared length of a step in standard deviations, per degree of freedom."""
         x = twists.ravel()
-        free = constraints.allowed(len(twists), 3).sum() - 6 * constraints.gauge_free
-        return float(x @ self.equations.H @ x / max(free, 1))
+        return float(x @ self.equations.H @ x / self.freedom(constraints))
+
+    def freedom(self, constraints: Constraints) -> int:
+        """Degrees of freedom of a step, at least one."""
+        allowed = constraints.allowed(len(self.equations.gradient), 3)
+        return max(int(allowed.sum()) - 6 * constraints.gauge_free, 1)
 
     def covariance(
         self, poses: Poses, constraints: Constraints, bias: Float[Array, "M 6"]
@@ -250,17 +258,20 @@ def refine_surfaces(
     recipe: AlignRecipe,
     threads: int | None = None,
 ) -> Refined | None:
-    """One step of all poses; several where clouds are noisy, and near points are no company.
+    """Steps of all poses, while they are longer than chance makes them: mostly one.
 
     EM's poses and those of a full step are two estimates. Where they differ by no more than chance,
     neither is known to be the better one, and their mean is taken; where they differ by more, EM's
     have a bias. With chi^2 the squared difference in standard deviations, per degree of freedom,
-    the step is shortened to 1 - 1/2 / max(chi^2, 1). Another one from its end would choose patches
-    and variances by its own outcome, and on clean clouds that is worse.
+    the step is shortened to 1 - 1/2 / max(chi^2, 1). Another one from its end chooses patches and
+    variances by its own outcome, which is worse than one step, unless that one was too short: a
+    body that has slid along itself meets new surface on its way back. Then the next step is clearly
+    longer than chance, too. Without errors chi^2 is one on average, and its variance is 2 over the
+    degrees of freedom.
     """
     noisy = bool(np.median([one.noisy for one in surfaces]) > 0.5)
     found = None
-    for _ in range(recipe.surface.noisy_steps if noisy else 1):
+    for _ in range(STEPS):
         now = equations_of(surfaces, poses, noisy, recipe, threads)
         if now is None:
             break
@@ -268,10 +279,13 @@ def refine_surfaces(
         if loop.largest_step(twists, RADIUS) > recipe.distinct:
             break  # another place: far more than a last step
         chance = now.chance(twists, constraints)
+        clear = chance > 1 + recipe.evidence.clear * np.sqrt(2 / now.freedom(constraints))
+        if found is not None and not clear:
+            break
         left = 0.5 / max(chance, 1.0) * twists
         poses = geometry.about(geometry.exp(twists - left), now.centre) @ poses
         found = Refined(poses, now.covariance(poses, constraints, left))
-        if chance < 1:
+        if not clear:
             break
     return found
 
@@ -284,7 +298,7 @@ def equations_of(
     threads: int | None,
 ) -> Solved | None:
     """The normal equations at given poses; None where hardly any patch is shared."""
-    size, G = recipe.denoise.neighbours, GRID
+    size = recipe.denoise.neighbours
     scene = Scene.of(surfaces, poses, recipe.evidence)
     M, N = len(surfaces), len(scene.points)
     pool = recipe.surface.noisy_pool * recipe.denoise.neighbours if noisy else recipe.denoise.inner
@@ -347,14 +361,16 @@ def equations_of(
         *(rows, normal, width, scene.feet, at, scene.points, scene.weights),
         after=lambda part: (A, D, height, where),
     )
-    typical = max(float(np.median(np.einsum("pkq,pq->pk", A, height) ** 2)), SMALLEST)
-    steps = 4.0 ** np.arange(-G, G + 1)
+    squares = np.einsum("pkq,pq->pk", A, height) ** 2
+    typical = max(float(np.median(squares)), SMALLEST)
+    above = np.log(max(squares.mean(1).max() / typical, 1.0)) / np.log(4)
+    steps = 4.0 ** np.arange(-BELOW, min(int(np.ceil(above)), ABOVE) + 1)
     noise, rough = (each.ravel() * typical for each in np.meshgrid(steps, 4 * steps))
     likelihood = np.empty((P, len(noise)))
     share(
         surface_kernels.evidence,
         P,
-        *(A, D, height, noise, rough),
+        *(A, D, height, noise, rough, typical),
         after=lambda part: (likelihood,),
     )
     likelihood = np.exp(likelihood - likelihood.max(1, keepdims=True))

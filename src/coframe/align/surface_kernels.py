@@ -9,6 +9,8 @@ from coframe.compiled import njit
 
 # [guard] Shares of a patch's width: points that are nearer to each other are the same.
 NEAREST = 1e-12
+# [guard] Probability of a pair of variances below which it is left out of sums.
+LEAST = 1e-9
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
@@ -169,19 +171,26 @@ def decompose(rows, normal, width, feet, at, points, weight, first, last, *out):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def evidence(A, D, height, noise, rough, first, last, log_likelihood):
-    """Log-likelihood of the heights of patches for pairs of variances, noise and roughness."""
+def evidence(A, D, height, noise, rough, typical, first, last, log_likelihood):
+    """Log-likelihood of the heights of patches for pairs of variances, noise and roughness.
+
+    Variances in units of the typical one have products that are far from overflow.
+    """
     _, k, n = A.shape
     for p in range(first, last):
-        for g in range(len(noise)):
-            log_likelihood[p, g] = 0.0
+        squares = np.zeros(k)
         for a in range(k):
             z = 0.0
             for q in range(n):
                 z += A[p, a, q] * height[p, q]
-            for g in range(len(noise)):
+            squares[a] = z * z
+        for g in range(len(noise)):
+            volume, total = 1.0, 0.0
+            for a in range(k):
                 variance = noise[g] + rough[g] * D[p, a]
-                log_likelihood[p, g] -= 0.5 * (math.log(variance) + z * z / variance)
+                volume *= variance / typical
+                total += squares[a] / variance
+            log_likelihood[p, g] = -0.5 * (math.log(volume) + total)
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
@@ -194,10 +203,11 @@ def normal_equations(
     for p in range(first, last):
         u, v = tangents(normal[p])
         precision, dual = np.zeros(k), np.zeros(k)
+        pairs = np.flatnonzero(posterior[p] > LEAST)
         z, error, bend = np.zeros(k), np.zeros(n), np.zeros(n)
         for a in range(k):
             own = 0.0
-            for g in range(len(noise)):
+            for g in pairs:
                 share = posterior[p, g] / (noise[g] + rough[g] * D[p, a])
                 precision[a] += share
                 dual[a] += share * rough[g]
