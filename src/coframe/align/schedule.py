@@ -200,14 +200,14 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     return Choice(best, possible)
 
 
-def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
+def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
     """The last level from the best trial, and from its best rival where the start is in doubt.
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the
     noise of the points does; and old components keep their points. So the last level is repeated
     with new components until that moves the poses no more than such chance does, and the last poses
     are averaged. Clouds with more points than a level needs end with several times as many. Also
-    returns whether the best candidate clearly won.
+    returns the poses of candidates that ended elsewhere and are not clearly worse.
     """
     recipe, last, drawn = run.recipe, run.last, found.drawn
     run.on_progress(TRIED)
@@ -246,7 +246,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     chosen = choose(run, found.surfaces, [chain.last for chain in chains])
     best = chains[chosen.best]
     possible = [chains[k].last for k in chosen.possible]
-    decided = not any(_apart(best.last, fit, recipe) for fit in possible)
+    rivals = [fit.poses for fit in possible if _apart(best.last, fit, recipe)]
     deviation = pose_deviation(best.last, run.constraints, recipe)
     ends = [
         poses
@@ -275,7 +275,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         end = replace(end, covariance=refined.covariance)
     elif not more:
         end = run.fit(many, poses, replace(last, iterations=0), history=history)
-    return replace(end, status=status), decided
+    return replace(end, status=status), rivals
 
 
 def _apart(one: Fit, other: Fit, recipe: AlignRecipe) -> bool:

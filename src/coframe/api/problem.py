@@ -15,7 +15,7 @@ from coframe.align.evidence import aligned_frame, better
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.schedule import Trials
-from coframe.align.verdict import EMPTY, downgrade
+from coframe.align.verdict import EMPTY
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
 from coframe.em.constraints import Constraints
@@ -29,7 +29,7 @@ from coframe.input.options import Options
 from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
 from coframe.input.targets import NO_SURVEY, Survey
-from coframe.result.assemble import Solution
+from coframe.result.assemble import RIVAL, Solution
 from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.doubt import Doubt
@@ -58,7 +58,6 @@ class Candidate:
 
     solution: Solution
     contradicted: Sequence[Doubt]  # clouds that left where matching had put them
-    ambiguous: bool  # whether other poses fit about as well
 
 
 @dataclass(frozen=True)
@@ -220,13 +219,19 @@ class Problem:
         frames = Normalisation.about([self.given.summaries[j] for j in group])
         return Part(self, group, [poses[members] for poses in start.poses], frames, progress)
 
+    @staticmethod
+    def doubts(start: Start, candidates: Sequence[Candidate]) -> list[Doubt]:
+        """What a start says against itself: of each cloud the last word."""
+        lost = [doubt for each in candidates for doubt in each.contradicted]
+        return list({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
+
     def annotate(
         self, result: Registration, start: Start, candidates: Sequence[Candidate]
     ) -> Registration:
-        """The result with what its start says of it: no cloud in doubt is called aligned."""
+        """The result with warnings, and what is known of its start."""
         groups = start.groups
-        lost = [doubt for each in candidates for doubt in each.contradicted]
-        doubts = tuple({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
+        reasons = {(doubt.cloud, doubt.reason) for doubt in self.doubts(start, candidates)}
+        doubts = [each for each in result.doubts if (each.cloud, each.reason) in reasons]
         verdicts = list(result.verdicts)
         warnings = []
         if len(groups) > 1:
@@ -245,8 +250,8 @@ class Problem:
                 f"the start is ambiguous, and the poses of these clouds may be wrong: {listed};"
                 " check them in the report, or give start poses"
             )
-        named = {doubt.cloud for doubt in doubts}
-        free = [doubt for doubt in result.doubts if doubt.cloud not in named]
+        rivals = [doubt for doubt in result.doubts if doubt.reason == RIVAL]
+        free = [doubt for doubt in result.doubts if doubt not in [*doubts, *rivals]]
         if free:
             listed = ", ".join(result.names[doubt.cloud] for doubt in free)
             warnings.append(
@@ -256,8 +261,9 @@ class Problem:
         if start.source == GIVEN:
             left = self._left(start.poses[0], result)
             warnings += [] if left is None else [left]
-        if any(each.ambiguous for each in candidates):
-            warnings.append(AMBIGUOUS)
+        if any(each.reason == RIVAL for each in result.alternatives):
+            listed = ", ".join(result.names[doubt.cloud] for doubt in rivals)
+            warnings.append(AMBIGUOUS + (f": {listed}" if listed else ""))
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
         unsure = [j for j, verdict in enumerate(verdicts) if verdict.verdict != "aligned"]
         sizes = [each.extent for each in self.given.summaries]
@@ -265,11 +271,10 @@ class Problem:
         warnings += [] if units is None else [units]
         return replace(
             result,
-            verdicts=downgrade(verdicts, {doubt.cloud: doubt.reason for doubt in doubts}),
+            verdicts=tuple(verdicts),
             groups=groups,
             start=start.source,
             pairs_tried=start.pairs,
-            doubts=(*doubts, *free),
             warnings=tuple(warnings),
             options=self.options.record(),
         )
