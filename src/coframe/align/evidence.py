@@ -220,12 +220,18 @@ class Split:
 def splits(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> list[Split]:
     """Where the clouds fall into two parts that contradict each other, clearest first.
 
-    Two halves that matching has joined wrongly agree inside. No cloud contradicts the others more
-    than is typical, since all do. Parts are sought along the tree of links that contradict least:
-    without one of its links, it falls into two.
+    Two halves that were joined wrongly agree inside, so that no cloud contradicts the others more
+    than is typical: all do. The parts are sought along the tree of the links that contradict least;
+    without one of its links it falls into two, and that link contradicts least of all between the
+    two. Where it contradicts much less than the others do, it holds: they are thin bodies seen from
+    both sides, or things that moved.
     """
-    clear: list[tuple[float, Split]] = []
-    for side, rest in _parts(found):
+    # Of all ways to divide the clouds, the tree picks what stands out. With n of them, chance
+    # reaches the square root of 2 log n standard deviations.
+    ways = (len(found.agree) - 1) * np.log(2)
+    clear = np.sqrt(recipe.clear**2 + 2 * ways)
+    parts: list[tuple[float, Split]] = []
+    for link, side, rest in _divided(found):
         across = share_of(_between(found, side, rest))
         within = share_of(_between(found, side, side, rest, rest))
         if across is None:
@@ -234,15 +240,17 @@ def splits(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> list[Sp
         # right: points of one cloud do so by chance.
         usual = 1 - recipe.level if within is None else within.value
         variance = across.variance + (0.0 if within is None else within.variance)
-        z = (across.value - usual) / np.sqrt(variance)
-        if across.value > 1 - recipe.level and z > recipe.clear:
+        z = float((across.value - usual) / np.sqrt(variance))
+        if across.value > 1 - recipe.level and 2 * link > across.value and z > clear:
             split = Split(tuple(sorted(side)), tuple(sorted(rest)), across.value, usual)
-            clear.append((float(z), split))
-    return [split for _, split in sorted(clear, key=lambda each: -each[0])]
+            parts.append((z, split))
+    return [split for _, split in sorted(parts, key=lambda each: -each[0])]
 
 
-def _parts(found: Agreement) -> list[tuple[set[int], set[int]]]:
-    """The two parts on either side of each link of the tree of those that contradict least."""
+def _divided(found: Agreement) -> list[tuple[float, set[int], set[int]]]:
+    """For each link of the tree of those that contradict least: its share of contradictions, and
+    the clouds at either side.
+    """
     territory = found.agree + found.agree.T + found.contradict + found.contradict.T
     shares = (found.contradict + found.contradict.T + 1) / (territory + 2)
     links = np.where(np.triu(territory, 1) >= BLOCK, shares, 0.0)
@@ -251,7 +259,7 @@ def _parts(found: Agreement) -> list[tuple[set[int], set[int]]]:
     parts = []
     for cut in edges:
         side, rest = (_reached(end, [edge for edge in edges if edge != cut]) for end in cut)
-        parts.append((side, rest))
+        parts.append((float(shares[cut]), side, rest))
     return parts
 
 

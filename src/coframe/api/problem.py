@@ -41,6 +41,14 @@ AMBIGUOUS = (
     " give start poses or scans with more overlap"
 )
 
+# What is said of clouds that leave given poses.
+FAR = "these clouds ended far from the poses that were given"
+TRUST = "if the given poses are right, fix them (`fixed`) or say how certain they are (`priors`)"
+LEFT = (
+    "it ended far from the pose that was given, and shares too little surface with others to show"
+    f" that it belongs there; {TRUST}"
+)
+
 
 @dataclass(frozen=True)
 class Reports:
@@ -219,10 +227,13 @@ class Problem:
         frames = Normalisation.about([self.given.summaries[j] for j in group])
         return Part(self, group, [poses[members] for poses in start.poses], frames, progress)
 
-    @staticmethod
-    def doubts(start: Start, candidates: Sequence[Candidate]) -> list[Doubt]:
-        """What a start says against itself: of each cloud the last word."""
+    def doubts(self, start: Start, candidates: Sequence[Candidate]) -> list[Doubt]:
+        """What a start says against itself or against the result: of each cloud the last word."""
         lost = [doubt for each in candidates for doubt in each.contradicted]
+        if start.source == GIVEN:
+            poses = candidates[0].solution.poses
+            left = self._left(start.poses[0], poses)
+            lost += [Doubt(j, LEFT, answerable=True) for j, *_ in left]
         return list({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
 
     def annotate(
@@ -259,8 +270,12 @@ class Problem:
                 f" {listed}; give start poses, or add scans that overlap them more"
             )
         if start.source == GIVEN:
-            left = self._left(start.poses[0], result)
-            warnings += [] if left is None else [left]
+            listed = ", ".join(
+                f"{result.names[j]} by {np.degrees(turn):.2g} degrees and {shift:.3g}"
+                for j, turn, shift in self._left(start.poses[0], result.poses)
+            )
+            if listed:
+                warnings.append(f"{FAR}: {listed}; {TRUST}")
         if any(each.reason == RIVAL for each in result.alternatives):
             listed = ", ".join(result.names[doubt.cloud] for doubt in rivals)
             warnings.append(AMBIGUOUS + (f": {listed}" if listed else ""))
@@ -279,13 +294,13 @@ class Problem:
             options=self.options.record(),
         )
 
-    def _left(self, given: Poses, result: Registration) -> str | None:
-        """A warning that names clouds that ended far from the poses given, and how far.
+    def _left(self, given: Poses, found: Poses) -> list[tuple[int, float, float]]:
+        """Clouds that ended far from the poses given, with the angle [rad] and the distance.
 
         Farther than twice the largest reach of the trials. A common motion of all clouds does not
         count.
         """
-        motions = result.poses @ geometry.inverse(given)
+        motions = found @ geometry.inverse(given)
         centres = [each.median for each in self.given.summaries]
         extents = np.array([each.extent for each in self.given.summaries])
         ends = np.array(
@@ -300,16 +315,7 @@ class Problem:
             every.append((turns * RADIUS + shifts / np.maximum(extents, EMPTY), turns, shifts))
         steps, turns, shifts = min(every, key=lambda each: float(np.median(each[0])))
         far = np.flatnonzero(steps > 2 * self.recipe.reach).tolist()
-        if not far:
-            return None
-        listed = ", ".join(
-            f"{result.names[j]} by {np.degrees(turns[j]):.2g} degrees and {shifts[j]:.3g}"
-            for j in far
-        )
-        return (
-            f"these clouds ended far from the poses that were given: {listed}; if the given poses"
-            " are right, fix them (`fixed`) or say how certain they are (`priors`)"
-        )
+        return [(j, float(turns[j]), float(shifts[j])) for j in far]
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,31 @@ class Solution:
             found.append(Alternative((j,), there, reason, shares, lead))
         return found
 
+    def _open(
+        self,
+        seen: Review,
+        others: Sequence[Alternative],
+        doubts: Sequence[Doubt],
+        recipe: AlignRecipe,
+    ) -> dict[int, str]:
+        """Clouds that the start doubts, and why, where evidence does not remove the doubt.
+
+        The start saw thinned clouds. Evidence removes a doubt where it excludes all other places
+        that were found, or where a cloud agrees with others in enough territory and is not free.
+        """
+        left = {(j, each.reason) for each in others for j in each.clouds}
+        stiff = [
+            sure and freedom is None
+            for sure, freedom in zip(seen.sure(recipe.evidence), seen.freedoms, strict=True)
+        ]
+        known = {}
+        for doubt in self._own(doubts):
+            j = list(self.group).index(doubt.cloud)
+            excluded = doubt.motions and (j, doubt.reason) not in left
+            if not excluded and not (doubt.answerable and stiff[j]):
+                known[j] = doubt.reason
+        return known
+
     def _own(self, doubts: Sequence[Doubt]) -> list[Doubt]:
         return [doubt for doubt in doubts if doubt.cloud in self.group]
 
@@ -196,14 +221,7 @@ class Solution:
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
         same = twins(seen, found.names) if matched else {}
         rivals = {j: each.reason for each in others for j in each.clouds if each.reason == RIVAL}
-        # The start saw thinned clouds. Where evidence excludes all other places, none is left.
-        left = {(j, each.reason) for each in others for j in each.clouds}
-        places = {j: i for i, j in enumerate(self.group)}
-        known = {
-            places[doubt.cloud]: doubt.reason
-            for doubt in self._own(doubts)
-            if not doubt.motions or (places[doubt.cloud], doubt.reason) in left
-        }
+        known = self._open(seen, others, doubts, recipe)
         elsewhere = rivals | same | free | known
         divided = divisions(seen, recipe.evidence)
         marked = downgrade(found.verdicts, divided | rivals | same | wrong | free | known)
@@ -271,7 +289,7 @@ def assemble(
     some = [each for each in every if isinstance(each, labels.Some)]
     samples: Sequence[InMemory | labels.Some] = given.loaded or some
     inside = {j for solution in solutions for j in solution.group}
-    told = [replace(doubt, motions=()) for doubt in doubts if doubt.cloud not in inside]
+    told = [Doubt(doubt.cloud, doubt.reason) for doubt in doubts if doubt.cloud not in inside]
     told += [
         Doubt(solution.group[j], why)
         for solution, (_, elsewhere) in zip(solutions, checked, strict=True)

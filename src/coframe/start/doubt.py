@@ -18,8 +18,12 @@ class Doubt:
         Why its pose is uncertain, and what to do.
     motions : tuple of arrays, (D+1, D+1)
         Motions in the cloud's own frame, from where it is at the start to other places.
+    answerable : bool
+        Whether the surface that the whole clouds share removes the doubt, if there is enough of it
+        and leaves no direction free.
     """
 
     cloud: int
     reason: str
     motions: tuple[Pose, ...] = ()
+    answerable: bool = False

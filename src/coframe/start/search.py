@@ -453,7 +453,8 @@ def _find_doubts(
             if edges:
                 motions = [T for e in edges for T in _alternatives(e, j, found, thin, recipe)]
                 slides = all(edge.best.stiffness < recipe.min_stiffness for edge in edges)
-                doubts.append(Doubt(j, _reason(len(motions), slides), tuple(motions)))
+                reason = _reason(len(motions), slides)
+                doubts.append(Doubt(j, reason, tuple(motions), slides and not motions))
     return tuple(doubts)
 
 
