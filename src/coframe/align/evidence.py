@@ -16,13 +16,15 @@ Contradictions come in clusters. So the points of a cloud are dealt out to block
 the variance of a share is estimated from how much it differs between blocks.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import cKDTree
 
 from coframe import geometry
@@ -47,6 +49,10 @@ POINTS = 600_000
 PASSES = 5
 # Of a surface, one entry for each patch.
 COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
+# Squared cosine between the normals of two patches of one surface, at least. Nearer to
+# perpendicular, they are the two faces of an edge: one face ends where the other begins, and no
+# height is defined.
+ALONG = 0.5
 # [guard] Patches that must be compared before a threshold is taken from them.
 ENOUGH = 20
 
@@ -94,11 +100,14 @@ class Agreement:
         [j, i]: patches of cloud j in the territory of cloud i.
     blocks : tuple of (B, 2) arrays of int
         Per cloud and block of neighbours: patches in territory, and those that contradict.
+    pairs : mapping of (int, int) to (B, 2) array of int
+        The blocks of cloud j in the territory of cloud i alone.
     """
 
     agree: Int[Array, "M M"]
     contradict: Int[Array, "M M"]
     blocks: tuple[Int[Array, "_ 2"], ...]
+    pairs: Mapping[tuple[int, int], Int[Array, "_ 2"]] = field(default_factory=dict)
 
     @property
     def territory(self) -> Int[Array, " M"]:
@@ -162,6 +171,7 @@ def agreement(
     M = len(surfaces)
     agree, contradict = np.zeros((2, M, M), int)
     blocks = []
+    pairs = {}
     inverse = geometry.inverse(poses)
     some = [some_patches(each, M) for each in surfaces]
     signs = signs_of(surfaces, poses, recipe)
@@ -171,9 +181,10 @@ def agreement(
             motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
             inside, fits = compare(some[j], surfaces[i], motion, recipe, sign)
             agree[j, i], contradict[j, i] = (inside & fits).sum(), (inside & ~fits).sum()
-            found += blocks_of(inside, fits)
+            pairs[j, i] = blocks_of(inside, fits)
+            found += pairs[j, i]
         blocks.append(found)
-    return Agreement(agree, contradict, tuple(blocks))
+    return Agreement(agree, contradict, tuple(blocks), pairs)
 
 
 def contradicting(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, float]:
@@ -189,9 +200,92 @@ def contradicting(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> 
     return clouds
 
 
+@dataclass(frozen=True)
+class Split:
+    """Clouds that agree with each other, and contradict the rest of those that are linked."""
+
+    side: tuple[int, ...]
+    rest: tuple[int, ...]
+    across: float  # share of contradictions between the two
+    within: float  # and among the clouds of each
+
+    @property
+    def doubtful(self) -> tuple[int, ...]:
+        """The smaller part; all where none is smaller, as nothing says which one is right."""
+        if len(self.side) == len(self.rest):
+            return tuple(sorted(self.side + self.rest))
+        return min(self.side, self.rest, key=len)
+
+
+def splits(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> list[Split]:
+    """Where the clouds fall into two parts that contradict each other, clearest first.
+
+    Two halves that were joined wrongly agree inside, so that no cloud contradicts the others more
+    than is typical: all do. The parts are sought along the tree of the links that contradict least;
+    without one of its links it falls into two, and that link contradicts least of all between the
+    two. Where it contradicts much less than the others do, it holds: they are thin bodies seen from
+    both sides, or things that moved.
+    """
+    # Of all ways to divide the clouds, the tree picks what stands out. With n of them, chance
+    # reaches the square root of 2 log n standard deviations.
+    ways = (len(found.agree) - 1) * np.log(2)
+    clear = np.sqrt(recipe.clear**2 + 2 * ways)
+    parts: list[tuple[float, Split]] = []
+    for link, side, rest in _divided(found):
+        across = share_of(_between(found, side, rest))
+        within = share_of(_between(found, side, side, rest, rest))
+        if across is None:
+            continue
+        # Of two clouds alone, nothing says how much they contradict each other where they are
+        # right: points of one cloud do so by chance.
+        usual = 1 - recipe.level if within is None else within.value
+        variance = across.variance + (0.0 if within is None else within.variance)
+        z = float((across.value - usual) / np.sqrt(variance))
+        if across.value > 1 - recipe.level and 2 * link > across.value and z > clear:
+            split = Split(tuple(sorted(side)), tuple(sorted(rest)), across.value, usual)
+            parts.append((z, split))
+    return [split for _, split in sorted(parts, key=lambda each: -each[0])]
+
+
+def _divided(found: Agreement) -> list[tuple[float, set[int], set[int]]]:
+    """For each link of the tree of those that contradict least: its share of contradictions, and
+    the clouds at either side.
+    """
+    territory = found.agree + found.agree.T + found.contradict + found.contradict.T
+    shares = (found.contradict + found.contradict.T + 1) / (territory + 2)
+    links = np.where(np.triu(territory, 1) >= BLOCK, shares, 0.0)
+    tree = minimum_spanning_tree(coo_array(links).tocsr()).tocoo()
+    edges = list(zip(tree.row.tolist(), tree.col.tolist(), strict=True))
+    parts = []
+    for cut in edges:
+        side, rest = (_reached(end, [edge for edge in edges if edge != cut]) for end in cut)
+        parts.append((float(shares[cut]), side, rest))
+    return parts
+
+
+def _reached(start: int, edges: Sequence[tuple[int, int]]) -> set[int]:
+    """The clouds that edges connect with one."""
+    found, new = {start}, {start}
+    while new:
+        touching = {j for edge in edges if new & {*edge} for j in edge}
+        new = touching - found
+        found |= new
+    return found
+
+
+def _between(found: Agreement, *parts: set[int]) -> list[Int[Array, "_ 2"]]:
+    """Per cloud the blocks of the pairs between the first part and the second, and so on."""
+    blocks: dict[int, Int[Array, "_ 2"]] = {}
+    for one, other in zip(parts[::2], parts[1::2], strict=True):
+        for (j, i), each in found.pairs.items():
+            if (j in one and i in other) or (j in other and i in one):
+                blocks[j] = blocks.get(j, 0) + each
+    return [blocks[j] for j in sorted(blocks)]
+
+
 def at_odds(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> bool:
     """Whether clouds contradict each other clearly more than points of one cloud do."""
-    share = _share(found.blocks)
+    share = share_of(found.blocks)
     if share is None:
         return False
     return bool(share.value - recipe.clear * np.sqrt(share.variance) > 1 - recipe.level)
@@ -227,7 +321,7 @@ def lead_of(
     Then a block that fits badly under both poses says nothing of either: what counts is how much
     the difference between them differs from block to block.
     """
-    one, other = map(_share, (a, b))
+    one, other = map(share_of, (a, b))
     if one is None or other is None:
         return 0.0
     variance = one.least**2 + other.least**2
@@ -253,15 +347,15 @@ class Share:
         return float(self.residuals @ self.residuals + self.least**2)
 
 
-def _share(blocks: Sequence[Int[Array, "_ 2"]]) -> Share | None:
+def share_of(blocks: Sequence[Int[Array, "_ 2"]]) -> Share | None:
     """The share of contradictions; None without territory.
 
     One agreeing and one contradicting patch are added, so that no share is certain.
     """
-    counts = np.concatenate(blocks)
-    total, wrong = counts.sum(0)
+    total, wrong = np.sum([each.sum(0) for each in blocks], 0) if blocks else (0, 0)
     if not total:
         return None
+    counts = np.concatenate(blocks)
     share = (wrong + 1) / (total + 2)
     least = float(np.sqrt(share * (1 - share)) / total)
     return Share(float(share), least, (counts[:, 1] - share * counts[:, 0]) / total)
@@ -269,7 +363,7 @@ def _share(blocks: Sequence[Int[Array, "_ 2"]]) -> Share | None:
 
 def deviation_of(blocks: Int[Array, "_ 2"]) -> float:
     """The standard deviation of a cloud's share of contradictions."""
-    share = _share([blocks])
+    share = share_of([blocks])
     return np.inf if share is None else float(np.sqrt(share.variance))
 
 
@@ -371,9 +465,9 @@ def _heights(
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
     cosine = ((one.normals @ geometry.rotation(motion).T) * normals).sum(1)
     away = one.facing & other.facing[rows] & (sign * cosine < 0)
-    inside = one.flat & other.flat[rows] & ~away
+    inside = one.flat & other.flat[rows] & ~away & (cosine**2 > ALONG)
     inside &= across < other.radii[rows] / 2
-    inside &= np.abs(height) < np.maximum(one.radii, other.radii[rows])
+    inside &= np.abs(height) < np.minimum(one.radii, other.radii[rows])
     spacing = np.minimum(one.spacings, other.spacings[rows])
     variance = one.variances + other.variances[rows] + (recipe.floor * spacing) ** 2
     return inside, np.abs(height) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))

@@ -22,6 +22,7 @@ from coframe.align.evidence import (
     lead_of,
     partners_of,
     pooled,
+    share_of,
     signs_of,
     some_patches,
 )
@@ -40,6 +41,8 @@ class Freedom:
     turn: float  # [rad] how far it can turn
     shift: float  # how far its origin can move
     alternative: Float[Array, "D1 D1"]  # the pose there
+    contradictions: tuple[float, float]  # share of contradictions as it is, and there
+    lead: float  # standard deviations by which it contradicts the others less as it is
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,10 @@ def free_direction(
     step = max(step, extent / STEPS)
     now = blocks_of(*compare_all(one, others, pose, recipe, sign))
 
-    def as_good(there: Pose) -> bool:
-        blocks = blocks_of(*compare_all(one, others, there, recipe, sign))
+    def blocks_at(there: Pose) -> Int[Array, "B 2"]:
+        return blocks_of(*compare_all(one, others, there, recipe, sign))
+
+    def as_good(blocks: Int[Array, "B 2"]) -> bool:
         enough = 2 * blocks[:, 0].sum() >= now[:, 0].sum()
         return bool(enough) and lead_of([now], [blocks]) < recipe.free
 
@@ -140,15 +145,18 @@ def free_direction(
     lengths = lengths[lengths > recipe.distinct * extent]
     for length in np.column_stack([lengths, -lengths])[::-1].ravel().tolist():
         moved = geometry.about(geometry.exp(length * twist)[None], about)[0] @ pose
-        if not as_good(moved):
+        if not as_good(blocks_at(moved)):
             continue
         there = planes.settle_one(one, others, moved, abs(length), sign)
         away = geometry.transform(there, one.centres) - geometry.transform(pose, one.centres)
-        if np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent and as_good(there):
+        blocks = blocks_at(there)
+        if np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent and as_good(blocks):
             motion = there @ geometry.inverse(pose)
             turn = float(geometry.angle(geometry.rotation(motion)))
             shift = float(np.linalg.norm(geometry.translation(there) - about))
-            return Freedom(length * twist, turn, shift, there)
+            before, after = share_of([now]), share_of([blocks])
+            shares = (before.value if before else 0.0, after.value if after else 0.0)
+            return Freedom(length * twist, turn, shift, there, shares, lead_of([now], [blocks]))
     return None
 
 

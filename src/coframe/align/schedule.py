@@ -201,7 +201,7 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     return Choice(best, possible)
 
 
-def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
+def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
     """The last level from the best trial, and from its best rival where the start is in doubt.
 
     Where the cuts between components fall is chance, and moves the poses by about as much as the
@@ -210,8 +210,8 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     are averaged. Where little holds the clouds, components keep them where coarser ones had dragged
     them. So only one repetition starts from the best trial itself, the others from where the planes
     of the clouds meet near it; of ends that differ by more than chance, the better one is taken.
-    Clouds with more points than a level needs end with several times as many. Also
-    returns whether the best candidate clearly won.
+    Clouds with more points than a level needs end with several times as many. Also returns the
+    poses of candidates that ended elsewhere and are not clearly worse.
     """
     recipe, last, drawn = run.recipe, run.last, found.drawn
     run.on_progress(TRIED)
@@ -253,7 +253,8 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
     chosen = choose(run, found.surfaces, [chain.last for chain in chains])
     best = chains[chosen.best]
     possible = [chains[k].last for k in chosen.possible]
-    decided = not any(_apart(best.last, fit, recipe) for fit in possible)
+    rivals = [fit.poses for fit in possible if _apart(best.last, fit, recipe)]
+    rivals += [fit.poses for fit in found.rivals[1:]]
     deviation = pose_deviation(best.last, run.constraints, recipe)
     ends = [
         poses
@@ -282,7 +283,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, bool]:
         end = replace(end, covariance=refined.covariance)
     elif not more:
         end = run.fit(many, poses, replace(last, iterations=0), history=history)
-    return replace(end, status=status), decided
+    return replace(end, status=status), rivals
 
 
 def _near_planes(run: Run, found: Trials, fit: Fit) -> Fit:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.special import gammainc
 
 from coframe import geometry
-from coframe.align.evidence import BLOCK, contradicting
+from coframe.align.evidence import BLOCK, contradicting, splits
 from coframe.align.freedom import Freedom, Review
 from coframe.align.recipe import ALIGN, EvidenceRecipe, VerdictRecipe
 from coframe.em.mixture import Mixture
@@ -188,6 +188,19 @@ def contradictions(review: Review, recipe: EvidenceRecipe = ALIGN.evidence) -> d
             f" (typical here: {typical:.0%})"
         )
         for j, typical in contradicting(review.agreement, recipe).items()
+    }
+
+
+def divisions(review: Review, recipe: EvidenceRecipe = ALIGN.evidence) -> dict[int, str]:
+    """Clouds of a part that contradicts the rest, in words; see `splits`."""
+    return {
+        j: (
+            f"{len(split.side)} clouds and {len(split.rest)} others agree among themselves, but"
+            f" {split.across:.0%} of the points between the two parts contradict each other"
+            f" (within: {split.within:.0%})"
+        )
+        for split in reversed(splits(review.agreement, recipe))
+        for j in split.doubtful
     }
 
 

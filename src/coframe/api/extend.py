@@ -249,6 +249,11 @@ def forget(result: Registration, cloud: int, *, recipe: AlignRecipe = ALIGN) -> 
             for doubt in result.doubts
             if doubt.cloud != cloud
         ),
+        alternatives=tuple(
+            replace(each, clouds=tuple(map(renumbered, each.clouds)))
+            for each in result.alternatives
+            if cloud not in each.clouds
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from coframe.align.evidence import aligned_frame, better
 from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.schedule import Trials
-from coframe.align.verdict import EMPTY, downgrade
+from coframe.align.verdict import EMPTY
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
 from coframe.em.constraints import Constraints
@@ -29,7 +29,7 @@ from coframe.input.options import Options
 from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
 from coframe.input.targets import NO_SURVEY, Survey
-from coframe.result.assemble import Solution
+from coframe.result.assemble import RIVAL, Solution
 from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.doubt import Doubt
@@ -39,6 +39,14 @@ from coframe.types import Array, Poses
 AMBIGUOUS = (
     "the result is ambiguous: different start poses fit about equally well; check the report, or"
     " give start poses or scans with more overlap"
+)
+
+# What is said of clouds that leave given poses.
+FAR = "these clouds ended far from the poses that were given"
+TRUST = "if the given poses are right, fix them (`fixed`) or say how certain they are (`priors`)"
+LEFT = (
+    "it ended far from the pose that was given, and shares too little surface with others to show"
+    f" that it belongs there; {TRUST}"
 )
 
 
@@ -58,7 +66,6 @@ class Candidate:
 
     solution: Solution
     contradicted: Sequence[Doubt]  # clouds that left where matching had put them
-    ambiguous: bool  # whether other poses fit about as well
 
 
 @dataclass(frozen=True)
@@ -220,13 +227,22 @@ class Problem:
         frames = Normalisation.about([self.given.summaries[j] for j in group])
         return Part(self, group, [poses[members] for poses in start.poses], frames, progress)
 
+    def doubts(self, start: Start, candidates: Sequence[Candidate]) -> list[Doubt]:
+        """What a start says against itself or against the result: of each cloud the last word."""
+        lost = [doubt for each in candidates for doubt in each.contradicted]
+        if start.source == GIVEN:
+            poses = candidates[0].solution.poses
+            left = self._left(start.poses[0], poses)
+            lost += [Doubt(j, LEFT, answerable=True) for j, *_ in left]
+        return list({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
+
     def annotate(
         self, result: Registration, start: Start, candidates: Sequence[Candidate]
     ) -> Registration:
-        """The result with what its start says of it: no cloud in doubt is called aligned."""
+        """The result with warnings, and what is known of its start."""
         groups = start.groups
-        lost = [doubt for each in candidates for doubt in each.contradicted]
-        doubts = tuple({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
+        reasons = {(doubt.cloud, doubt.reason) for doubt in self.doubts(start, candidates)}
+        doubts = [each for each in result.doubts if (each.cloud, each.reason) in reasons]
         verdicts = list(result.verdicts)
         warnings = []
         if len(groups) > 1:
@@ -245,8 +261,8 @@ class Problem:
                 f"the start is ambiguous, and the poses of these clouds may be wrong: {listed};"
                 " check them in the report, or give start poses"
             )
-        named = {doubt.cloud for doubt in doubts}
-        free = [doubt for doubt in result.doubts if doubt.cloud not in named]
+        rivals = [doubt for doubt in result.doubts if doubt.reason == RIVAL]
+        free = [doubt for doubt in result.doubts if doubt not in [*doubts, *rivals]]
         if free:
             listed = ", ".join(result.names[doubt.cloud] for doubt in free)
             warnings.append(
@@ -254,10 +270,15 @@ class Problem:
                 f" {listed}; give start poses, or add scans that overlap them more"
             )
         if start.source == GIVEN:
-            left = self._left(start.poses[0], result)
-            warnings += [] if left is None else [left]
-        if any(each.ambiguous for each in candidates):
-            warnings.append(AMBIGUOUS)
+            listed = ", ".join(
+                f"{result.names[j]} by {np.degrees(turn):.2g} degrees and {shift:.3g}"
+                for j, turn, shift in self._left(start.poses[0], result.poses)
+            )
+            if listed:
+                warnings.append(f"{FAR}: {listed}; {TRUST}")
+        if any(each.reason == RIVAL for each in result.alternatives):
+            listed = ", ".join(result.names[doubt.cloud] for doubt in rivals)
+            warnings.append(AMBIGUOUS + (f": {listed}" if listed else ""))
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
         unsure = [j for j, verdict in enumerate(verdicts) if verdict.verdict != "aligned"]
         sizes = [each.extent for each in self.given.summaries]
@@ -265,22 +286,21 @@ class Problem:
         warnings += [] if units is None else [units]
         return replace(
             result,
-            verdicts=downgrade(verdicts, {doubt.cloud: doubt.reason for doubt in doubts}),
+            verdicts=tuple(verdicts),
             groups=groups,
             start=start.source,
             pairs_tried=start.pairs,
-            doubts=(*doubts, *free),
             warnings=tuple(warnings),
             options=self.options.record(),
         )
 
-    def _left(self, given: Poses, result: Registration) -> str | None:
-        """A warning that names clouds that ended far from the poses given, and how far.
+    def _left(self, given: Poses, found: Poses) -> list[tuple[int, float, float]]:
+        """Clouds that ended far from the poses given, with the angle [rad] and the distance.
 
         Farther than twice the largest reach of the trials. A common motion of all clouds does not
         count.
         """
-        motions = result.poses @ geometry.inverse(given)
+        motions = found @ geometry.inverse(given)
         centres = [each.median for each in self.given.summaries]
         extents = np.array([each.extent for each in self.given.summaries])
         ends = np.array(
@@ -295,16 +315,7 @@ class Problem:
             every.append((turns * RADIUS + shifts / np.maximum(extents, EMPTY), turns, shifts))
         steps, turns, shifts = min(every, key=lambda each: float(np.median(each[0])))
         far = np.flatnonzero(steps > 2 * self.recipe.reach).tolist()
-        if not far:
-            return None
-        listed = ", ".join(
-            f"{result.names[j]} by {np.degrees(turns[j]):.2g} degrees and {shifts[j]:.3g}"
-            for j in far
-        )
-        return (
-            f"these clouds ended far from the poses that were given: {listed}; if the given poses"
-            " are right, fix them (`fixed`) or say how certain they are (`priors`)"
-        )
+        return [(j, float(turns[j]), float(shifts[j])) for j in far]
 
 
 @dataclass(frozen=True)

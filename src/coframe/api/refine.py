@@ -76,6 +76,7 @@ def refine(
         start=result.start,
         pairs_tried=result.pairs_tried,
         doubts=result.doubts,
+        alternatives=result.alternatives,
         warnings=result.warnings,
         attributes=result.attributes,
         files=result.files,

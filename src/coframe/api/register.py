@@ -168,10 +168,10 @@ def register(
                 if trials.doubtful and start.source != MATCHED:
                     start, matched = problem.match_beside(start, part, trials)
                     trials = schedule.beside(run, trials, matched)
-                fit, decided = schedule.finish(run, trials)
-                solution = Solution(fit, run.frames, part.origin, group, run.constraints)
+                fit, rivals = schedule.finish(run, trials)
+                solution = Solution(fit, run.frames, part.origin, group, run.constraints, rivals)
                 lost = search.contradicted_clouds(start, solution.poses, group)
-                tried.append(Candidate(solution, lost, not decided))
+                tried.append(Candidate(solution, lost))
                 if not lost or start.source != MATCHED or fit.status is Status.STOPPED:
                     break
             candidates.append(min(tried, key=lambda each: len(each.contradicted)))
@@ -180,6 +180,7 @@ def register(
             [each.solution for each in candidates],
             groups=start.groups,
             matched=start.source == MATCHED,
+            doubts=problem.doubts(start, candidates),
             points=options.points,
             output=None if output is None else Path(output),
             recipe=recipe,

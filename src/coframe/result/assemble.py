@@ -13,11 +13,21 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
+from coframe.align import alternatives, planes
+from coframe.align.alternatives import Alternative
 from coframe.align.covariance import error_covariance
-from coframe.align.evidence import draw_surfaces
+from coframe.align.evidence import Surface, draw_surfaces
 from coframe.align.freedom import Freedom, Review, review
 from coframe.align.recipe import ALIGN, AlignRecipe
-from coframe.align.verdict import contradictions, downgrade, freedoms, twins, unsupported, verdicts
+from coframe.align.verdict import (
+    contradictions,
+    divisions,
+    downgrade,
+    freedoms,
+    twins,
+    unsupported,
+    verdicts,
+)
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.loop import Fit
 from coframe.em.mixture import Mixture
@@ -32,6 +42,9 @@ from coframe.result.registration import Registration
 from coframe.start.doubt import Doubt
 from coframe.types import Array, Pose, Poses
 
+# Why clouds are in doubt which another fit places elsewhere.
+RIVAL = "another fit places it elsewhere and agrees about as well: the data do not decide"
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -42,6 +55,7 @@ class Solution:
     origin: Float[Array, " D"]  # the user's point that is the internal common origin
     group: Sequence[int]  # the clouds of the fit, by their numbers
     constraints: Constraints = UNCONSTRAINED
+    rivals: Sequence[Poses] = ()  # of fits that ended elsewhere and are not clearly worse
 
     @property
     def poses(self) -> Poses:
@@ -82,17 +96,20 @@ class Solution:
             groups=(tuple(range(len(self.group))),),
         )
 
-    def review(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Review:
-        """What evidence says of the poses."""
-        constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
-        rigid = self.constraints.motion == "rigid"
-        surfaces = draw_surfaces(
+    def surfaces(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> list[Surface]:
+        """Patches of the clouds, of about so many points of each."""
+        return draw_surfaces(
             given.clouds.subset(self.group),
             [given.counts[j] for j in self.group],
             self.frames,
             points or DEFAULTS.points,
             recipe,
         )
+
+    def review(self, surfaces: Sequence[Surface], recipe: AlignRecipe = ALIGN) -> Review:
+        """What evidence says of the poses."""
+        constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
+        rigid = self.constraints.motion == "rigid"
         movable = [rigid and j not in constrained for j in range(len(self.group))]
         found = review(surfaces, self.fit.poses, movable, recipe.evidence)
         freedoms = [
@@ -108,35 +125,114 @@ class Solution:
         lost = self.constraints.penalty(self.fit.poses) - self.constraints.penalty(poses)
         return 2 * lost > recipe.evidence.clear**2
 
+    def elsewhere(
+        self,
+        surfaces: Sequence[Surface],
+        seen: Review,
+        doubts: Sequence[Doubt],
+        recipe: AlignRecipe = ALIGN,
+    ) -> list[Alternative]:
+        """Where rival fits, the start and free directions place clouds, if evidence allows it.
+
+        In internal coordinates; the clouds by their numbers in the group.
+        """
+        own, limit = self.fit.poses, recipe.evidence
+        tried = []
+        for rival in self.rivals:
+            near = planes.settle(surfaces, rival, recipe.gates[0], self.constraints)
+            tried.append((RIVAL, *alternatives.moved_clouds(surfaces, own, near, limit)))
+        for doubt in self._own(doubts):
+            j = list(self.group).index(doubt.cloud)
+            for motion in doubt.motions:
+                user = self.poses
+                user[j] = user[j] @ motion
+                there = self.frames.enter_poses(user, self.origin)[j]
+                near = alternatives.settled(surfaces, own, j, there, recipe)
+                if j in alternatives.moved_clouds(surfaces, own, near, limit)[0]:
+                    tried.append((doubt.reason, (j,), near))
+        found: list[Alternative] = []
+        for reason, clouds, there in tried:
+            shares, lead = alternatives.weigh(surfaces, own, clouds, there, limit)
+            if clouds and lead <= limit.clear:
+                found.append(Alternative(clouds, there[list(clouds)], reason, shares, lead))
+        for j, reason in self._free(seen, recipe).items():
+            freedom = seen.freedoms[j]
+            assert freedom is not None
+            there = freedom.alternative[None]
+            shares, lead = freedom.contradictions, freedom.lead
+            found.append(Alternative((j,), there, reason, shares, lead))
+        return found
+
+    def _open(
+        self,
+        seen: Review,
+        others: Sequence[Alternative],
+        doubts: Sequence[Doubt],
+        recipe: AlignRecipe,
+    ) -> dict[int, str]:
+        """Clouds that the start doubts, and why, where evidence does not remove the doubt.
+
+        The start saw thinned clouds. Evidence removes a doubt where it excludes all other places
+        that were found, or where a cloud agrees with others in enough territory and is not free.
+        """
+        left = {(j, each.reason) for each in others for j in each.clouds}
+        stiff = [
+            sure and freedom is None
+            for sure, freedom in zip(seen.sure(recipe.evidence), seen.freedoms, strict=True)
+        ]
+        known = {}
+        for doubt in self._own(doubts):
+            j = list(self.group).index(doubt.cloud)
+            excluded = doubt.motions and (j, doubt.reason) not in left
+            if not excluded and not (doubt.answerable and stiff[j]):
+                known[j] = doubt.reason
+        return known
+
+    def _own(self, doubts: Sequence[Doubt]) -> list[Doubt]:
+        return [doubt for doubt in doubts if doubt.cloud in self.group]
+
+    def _free(self, seen: Review, recipe: AlignRecipe) -> dict[int, str]:
+        """Clouds with a free direction, and why.
+
+        Where a cloud contradicts the others, poses around it are no worse. That leaves doubt, but
+        says nothing of how far off it is.
+        """
+        agrees = seen.agreement.shares <= recipe.evidence.max_share
+        known = freedoms(seen, self.frames.scale)
+        wrong = contradictions(seen, recipe.evidence)
+        return {j: why for j, why in known.items() if j not in wrong and agrees[j]}
+
     def doubted(
-        self, found: Registration, seen: Review, matched: bool, recipe: AlignRecipe = ALIGN
-    ) -> tuple[Registration, dict[int, Pose]]:
-        """The result with what evidence says against it.
+        self,
+        found: Registration,
+        seen: Review,
+        others: Sequence[Alternative],
+        doubts: Sequence[Doubt],
+        matched: bool,
+        recipe: AlignRecipe = ALIGN,
+    ) -> tuple[Registration, dict[int, str]]:
+        """The result with what speaks against it: evidence, other places, and its start.
 
         `matched`: the start was found by matching, which draws places that look alike together.
 
-        Also returns, for each cloud with a free direction, the motion in its own frame to a pose
-        that fits as well.
+        Also returns why clouds may lie elsewhere.
         """
         wrong = contradictions(seen, recipe.evidence)
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
         same = twins(seen, found.names) if matched else {}
-        marked = downgrade(found.verdicts, same | wrong | free)
+        rivals = {j: each.reason for each in others for j in each.clouds if each.reason == RIVAL}
+        known = self._open(seen, others, doubts, recipe)
+        elsewhere = rivals | same | free | known
+        divided = divisions(seen, recipe.evidence)
+        marked = downgrade(found.verdicts, divided | rivals | same | wrong | free | known)
         marked = downgrade(marked, unsupported(seen, marked))
-        # Where a cloud contradicts the others, poses around it are no worse. That leaves doubt, but
-        # says nothing of how far off it is.
-        agrees = seen.agreement.shares <= recipe.evidence.max_share
         covariance = found.pose_covariance.copy()
-        motions = {}
-        for i, freedom in enumerate(seen.freedoms):
-            if freedom is not None and i in free and agrees[i]:
-                wide = np.outer(freedom.twist, freedom.twist)[None]
-                covariance[i] += self.frames.leave_covariance(wide)[0]
-                poses = self.fit.poses.copy()
-                poses[i] = freedom.alternative
-                there = self.frames.leave_poses(poses, self.origin)[i]
-                motions[self.group[i]] = geometry.inverse(found.poses[i]) @ there
-        return replace(found, verdicts=marked, pose_covariance=covariance), motions
+        for i in self._free(seen, recipe):
+            freedom = seen.freedoms[i]
+            assert freedom is not None
+            wide = np.outer(freedom.twist, freedom.twist)[None]
+            covariance[i] += self.frames.leave_covariance(wide)[0]
+        return replace(found, verdicts=marked, pose_covariance=covariance), elsewhere
 
 
 def assemble(
@@ -145,6 +241,7 @@ def assemble(
     *,
     groups: Sequence[Sequence[int]] | None = None,
     matched: bool = False,
+    doubts: Sequence[Doubt] = (),
     points: int = 0,
     output: Path | None = None,
     recipe: AlignRecipe = ALIGN,
@@ -152,18 +249,26 @@ def assemble(
     """The result of one fit, or of several groups that nothing connects, with its points.
 
     `groups` has those of the solutions first, then clouds on their own. `matched`: the start was
-    found by matching. Where not all points are in
+    found by matching. `doubts`: what the start could not decide. Where not all points are in
     memory, the result has about `points` of each cloud, and all are written to `output`.
     """
     groups = [solution.group for solution in solutions] if groups is None else groups
-    reviews = [solution.review(given, points, recipe) for solution in solutions]
+    surfaces = [solution.surfaces(given, points, recipe) for solution in solutions]
+    reviews = [
+        solution.review(patches, recipe)
+        for solution, patches in zip(solutions, surfaces, strict=True)
+    ]
     fitted = [
         solution.registration(given, recipe, seen.sure(recipe.evidence))
         for solution, seen in zip(solutions, reviews, strict=True)
     ]
+    possible = [
+        solution.elsewhere(patches, seen, doubts, recipe)
+        for solution, patches, seen in zip(solutions, surfaces, reviews, strict=True)
+    ]
     checked = [
-        solution.doubted(part, seen, matched, recipe)
-        for solution, part, seen in zip(solutions, fitted, reviews, strict=True)
+        solution.doubted(part, seen, others, doubts, matched, recipe)
+        for solution, part, seen, others in zip(solutions, fitted, reviews, possible, strict=True)
     ]
     parts = [part for part, _ in checked]
     result = parts[0]
@@ -183,20 +288,22 @@ def assemble(
     every = [found[j] for j in range(len(found))]
     some = [each for each in every if isinstance(each, labels.Some)]
     samples: Sequence[InMemory | labels.Some] = given.loaded or some
-    doubts = [
-        Doubt(j, part.verdicts[list(solution.group).index(j)].reason, (result.poses[j] @ motion,))
-        for solution, (part, motions) in zip(solutions, checked, strict=True)
-        for j, motion in motions.items()
+    inside = {j for solution in solutions for j in solution.group}
+    told = [Doubt(doubt.cloud, doubt.reason) for doubt in doubts if doubt.cloud not in inside]
+    told += [
+        Doubt(solution.group[j], why)
+        for solution, (_, elsewhere) in zip(solutions, checked, strict=True)
+        for j, why in sorted(elsewhere.items())
     ]
-    doubts += [
-        Doubt(solution.group[j], part.verdicts[j].reason)
-        for solution, (part, motions), seen in zip(solutions, checked, reviews, strict=True)
-        for j, twin in enumerate(seen.twins)
-        if matched and twin is not None and solution.group[j] not in motions
+    places = [
+        _placed(each, solution, result.poses)
+        for solution, others in zip(solutions, possible, strict=True)
+        for each in others
     ]
     result = replace(
         result,
-        doubts=tuple(doubts),
+        doubts=tuple(told),
+        alternatives=tuple(places),
         clouds=tuple(cloud.points for cloud in samples),
         outlier_probability=tuple(each.outlier_probability for each in every),
         labels=tuple(each.labels for each in every),
@@ -209,6 +316,17 @@ def assemble(
         files=tuple(str(file.absolute()) for file in given.files),
         sizes=() if given.loaded else tuple(given.sizes),
     )
+
+
+def _placed(one: Alternative, solution: Solution, poses: Poses) -> Alternative:
+    """An alternative in the user's coordinates, in the frame of the result."""
+    internal = solution.fit.poses.copy()
+    internal[list(one.clouds)] = one.poses
+    there = solution.frames.leave_poses(internal, solution.origin)
+    # Groups are laid beside each other, each by one motion.
+    shift = poses[solution.group[0]] @ geometry.inverse(solution.poses[0])
+    clouds = tuple(solution.group[i] for i in one.clouds)
+    return replace(one, clouds=clouds, poses=shift @ there[list(one.clouds)])
 
 
 def _views(

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from coframe import geometry
+from coframe.align.alternatives import Alternative
 from coframe.align.residuals import Adjustment, TargetResidual
 from coframe.align.verdict import VERDICTS, Verdict
 from coframe.em.loop import Status, history_from_arrays, history_to_arrays
@@ -120,6 +121,10 @@ def summary(folder: Path, fields: Mapping[str, Any]) -> tuple[list[dict[str, Any
         "pairs_tried": fields["pairs_tried"],
         "groups": [[fields["names"][j] for j in group] for group in fields["groups"]],
         "warnings": list(fields["warnings"]),
+        "alternatives": [
+            _alternative_as_json(each) | {"clouds": [fields["names"][j] for j in each.clouds]}
+            for each in fields["alternatives"]
+        ],
         "options": dict(fields["options"]),
         "seed": fields["options"].get("seed"),
         "version": version("coframe"),
@@ -166,6 +171,32 @@ def _targets_from_json(content: Any) -> Adjustment | None:
     return found
 
 
+def _alternative_as_json(one: Alternative) -> dict[str, Any]:
+    shares = one.contradictions
+    return {
+        "clouds": list(one.clouds),
+        "poses": one.poses.tolist(),
+        "reason": one.reason,
+        "contradictions": None if shares is None else list(shares),
+        "lead": one.lead,
+    }
+
+
+def _alternative_from_json(content: dict[str, Any]) -> Alternative:
+    clouds = tuple(int(j) for j in content["clouds"])
+    poses = np.array(content["poses"], float)
+    shares = content["contradictions"]
+    if len(poses) != len(clouds):
+        raise ValueError("an alternative has not one pose for each of its clouds")
+    return Alternative(
+        clouds,
+        poses,
+        str(content["reason"]),
+        None if shares is None else (float(shares[0]), float(shares[1])),
+        float(content["lead"]),
+    )
+
+
 def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     """All that the other files do not hold, as arrays; text as JSON."""
     moments = fields["moments"]
@@ -175,14 +206,8 @@ def _state(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
         "pairs_tried": fields["pairs_tried"],
         "warnings": fields["warnings"],
         "options": dict(fields["options"]),
-        "doubts": [
-            {
-                "cloud": d.cloud,
-                "reason": d.reason,
-                "alternatives": [pose.tolist() for pose in d.alternatives],
-            }
-            for d in fields["doubts"]
-        ],
+        "doubts": [{"cloud": doubt.cloud, "reason": doubt.reason} for doubt in fields["doubts"]],
+        "alternatives": [_alternative_as_json(each) for each in fields["alternatives"]],
         "crs": fields["crs"],
         "targets": None if fields["targets"] is None else _targets_as_json(fields["targets"]),
     }
@@ -434,19 +459,19 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
     """What is known of the start, from JSON."""
     groups = tuple(tuple(int(j) for j in group) for group in about.get("groups", ()))
     doubts = tuple(
-        Doubt(
-            int(d["cloud"]),
-            str(d["reason"]),
-            tuple(np.array(pose, float) for pose in d["alternatives"]),
-        )
-        for d in about.get("doubts", ())
+        Doubt(int(each["cloud"]), str(each["reason"])) for each in about.get("doubts", ())
     )
+    alternatives = tuple(_alternative_from_json(each) for each in about.get("alternatives", ()))
     if not all(
         0 <= j < clouds
-        for j in (*(j for group in groups for j in group), *(doubt.cloud for doubt in doubts))
+        for j in (
+            *(j for group in groups for j in group),
+            *(doubt.cloud for doubt in doubts),
+            *(j for each in alternatives for j in each.clouds),
+        )
     ):
         raise ValueError("its start names clouds that are not there")
-    if not all(is_rigid(pose) for doubt in doubts for pose in doubt.alternatives):
+    if not all(is_rigid(pose) for each in alternatives for pose in each.poses):
         raise ValueError("its start has poses that are not rotations and translations")
     return {
         "groups": groups,
@@ -455,6 +480,7 @@ def _beginning(about: dict[str, Any], clouds: int) -> dict[str, Any]:
         "warnings": tuple(str(warning) for warning in about.get("warnings", ())),
         "options": dict(about.get("options", {})),
         "doubts": doubts,
+        "alternatives": alternatives,
         "crs": str(about.get("crs", "")),
         "targets": _targets_from_json(about.get("targets")),
     }

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe import geometry
+from coframe.align.alternatives import Alternative
 from coframe.align.residuals import Adjustment
 from coframe.align.verdict import VERDICTS, Verdict
 from coframe.em.loop import Iteration, Status
@@ -63,7 +64,9 @@ class Registration:
     pairs_tried : int
         Pairs of clouds that were matched to find them.
     doubts : tuple of Doubt
-        Clouds whose pose is not certain, with alternatives.
+        Clouds that may lie elsewhere, and why.
+    alternatives : tuple of Alternative
+        Where they could lie, with the evidence for either place.
     warnings : tuple of str
     attributes : tuple of mappings
         Per cloud, the columns of its file: red, nx, intensity ...
@@ -97,6 +100,7 @@ class Registration:
     start: str = "given"
     pairs_tried: int = 0
     doubts: tuple[Doubt, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     warnings: tuple[str, ...] = ()
     attributes: tuple[Mapping[str, Shaped[Array, " _"]], ...] = ()
     files: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from coframe.types import Pose
 
 @dataclass(frozen=True, eq=False)
 class Doubt:
-    """A cloud whose pose is uncertain, why, and other poses that fit about as well.
+    """A cloud whose pose is uncertain, why, and where else it could lie.
 
     Attributes
     ----------
@@ -16,10 +16,14 @@ class Doubt:
         Number of the cloud.
     reason : str
         Why its pose is uncertain, and what to do.
-    alternatives : tuple of arrays, (D+1, D+1)
-        Other poses, in the frame that the cloud's group has at the start.
+    motions : tuple of arrays, (D+1, D+1)
+        Motions in the cloud's own frame, from where it is at the start to other places.
+    answerable : bool
+        Whether the surface that the whole clouds share removes the doubt, if there is enough of it
+        and leaves no direction free.
     """
 
     cloud: int
     reason: str
-    alternatives: tuple[Pose, ...] = ()
+    motions: tuple[Pose, ...] = ()
+    answerable: bool = False

@@ -451,9 +451,10 @@ def _find_doubts(
         for j in group if len(core) == 1 else sorted(set(group) - set(core)):
             edges = [edge for edge in found.edges if j in (edge.first, edge.second)]
             if edges:
-                poses = [pose for e in edges for pose in _alternatives(e, j, found, thin, recipe)]
+                motions = [T for e in edges for T in _alternatives(e, j, found, thin, recipe)]
                 slides = all(edge.best.stiffness < recipe.min_stiffness for edge in edges)
-                doubts.append(Doubt(j, _reason(len(poses), slides), tuple(poses)))
+                reason = _reason(len(motions), slides)
+                doubts.append(Doubt(j, reason, tuple(motions), slides and not motions))
     return tuple(doubts)
 
 
@@ -471,9 +472,10 @@ def _reason(alternatives: int, slides: bool) -> str:
 def _alternatives(
     edge: Edge, cloud: int, found: Graph, thin: ThinScans, recipe: StartRecipe
 ) -> list[Pose]:
-    """Other user poses of one of an edge's clouds with about as much evidence."""
+    """Motions of one of an edge's clouds, in its own frame, to places with as much evidence."""
     poses = found.poses.copy()
-    alternatives = []
+    here = geometry.inverse(thin.leave_poses(poses)[cloud])
+    motions = []
     for other in edge.others:
         if other.weight < recipe.rival_share * edge.best.weight:
             continue
@@ -481,5 +483,5 @@ def _alternatives(
             poses[cloud] = found.poses[edge.second] @ other.motion
         else:
             poses[cloud] = found.poses[edge.first] @ geometry.inverse(other.motion)
-        alternatives.append(thin.leave_poses(poses)[cloud])
-    return alternatives
+        motions.append(here @ thin.leave_poses(poses)[cloud])
+    return motions
