@@ -367,15 +367,15 @@ def _without_strays(
     return found
 
 
-def as_fixed(value: Any, count: int) -> tuple[int, ...]:
-    """Indices of clouds."""
+def as_indices(value: Any, count: int, name: str) -> tuple[int, ...]:
+    """Indices of clouds, for the argument of that name."""
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
     indices = list(value) if several else None
     if indices is None:
-        raise InputError(f"fixed: expected a list of clouds, found {value!r}")
+        raise InputError(f"{name}: expected a list of clouds, found {value!r}")
     for j in indices:
         if not isinstance(j, Integral) or isinstance(j, bool | np.bool_) or not 0 <= int(j) < count:
-            raise InputError(f"fixed: expected indices of clouds, 0 to {count - 1}, found {j!r}")
+            raise InputError(f"{name}: expected indices of clouds, 0 to {count - 1}, found {j!r}")
     return tuple(int(j) for j in indices)
 
 

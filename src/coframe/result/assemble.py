@@ -84,7 +84,8 @@ class Solution:
 
     def review(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Review:
         """What evidence says of the poses."""
-        constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
+        known = self.constraints
+        constrained = {*known.fixed, *known.level, *(prior.cloud for prior in known.priors)}
         rigid = self.constraints.motion == "rigid"
         surfaces = draw_surfaces(
             given.clouds.subset(self.group),
