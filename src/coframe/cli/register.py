@@ -31,6 +31,7 @@ from coframe.cli.show import (
     as_json_content,
     fails,
     run_so_far,
+    say_warnings,
     target_sentence,
     target_table,
     verdict_table,
@@ -191,9 +192,13 @@ def register(
         ),
     ] = "",
     unit: Annotated[
-        str,
-        typer.Option(metavar="m|cm|mm|km|in|ft", help="The unit of the clouds' coordinates."),
-    ] = "m",
+        str | None,
+        typer.Option(
+            metavar="m|cm|mm|km|in|ft",
+            help="The unit of the clouds, for lengths such as 6mm and the report. Default: m.",
+        ),
+    ] = None,
+    project: Annotated[str, typer.Option(metavar="TEXT", help="The title of the report.")] = "",
     seed: Seed = 0,
     threads: Threads = None,
     memory: Annotated[
@@ -255,10 +260,11 @@ def register(
     from coframe.geometry import identity
     from coframe.input.prior import read_priors
     from coframe.input.targets import read_control, read_targets
-    from coframe.input.units import length
+    from coframe.input.units import check_unit, length
     from coframe.io import clouds
 
     started = time.perf_counter()
+    scale = check_unit(unit or "m")
     options = coframe.Options(
         components=components or 1000, motion=motion, start=start, seed=seed, threads=threads
     )
@@ -304,11 +310,11 @@ def register(
     again = indices(paths, rematch or (), "rematch")
     frame = indices(paths, [reference] if reference else (), "reference")
     priors = read_priors(prior, clouds.names_of(paths)) if prior else []
-    within = None if tolerance is None else length(tolerance, unit, "tolerance")
-    deviation = None if target_sd is None else length(target_sd, unit, "target-sd")
+    within = None if tolerance is None else length(tolerance, scale, "tolerance")
+    deviation = None if target_sd is None else length(target_sd, scale, "target-sd")
     seen = read_targets(targets, deviation) if targets else []
     positions = read_control(control, check or ()) if control else []
-    reach = None if max_shift is None else length(max_shift, unit, "max-shift")
+    reach = None if max_shift is None else length(max_shift, scale, "max-shift")
     known = known_poses(poses, paths, quiet=quiet or as_json, unknown=again)
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
@@ -363,14 +369,15 @@ def register(
             check=check,
             tolerance=tolerance,
             crs=crs,
-            unit=unit if tolerance or target_sd or max_shift else None,
+            unit=unit or (scale if tolerance or target_sd or max_shift else None),
+            project=project,
         )
         quality = coframe.assess(result, within)
         written = reports.write_folder(result, output, run=run, page=report, quality=quality)
     if as_json:
         say_json(as_json_content(output, written, started))
     elif not quiet:
-        _show(result, quality, output, written)
+        _show(result, quality, unit or "", output, written)
     if fails(result, strict=strict):
         raise typer.Exit(1)
 
@@ -467,8 +474,10 @@ def _silence_dask() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _show(result: "Registration", quality: "Quality", output: Path, written: list[str]) -> None:
-    say_table(verdict_table(result, quality))
+def _show(
+    result: "Registration", quality: "Quality", unit: str, output: Path, written: list[str]
+) -> None:
+    say_table(verdict_table(result, quality, unit))
     tried = (
         f", {result.pairs_tried} pair{'s' * (result.pairs_tried > 1)} tried"
         if result.pairs_tried
@@ -478,8 +487,9 @@ def _show(result: "Registration", quality: "Quality", output: Path, written: lis
     if result.targets is not None:
         say_table(target_table(result.targets))
         say(target_sentence(result.targets))
-    for warning in result.warnings:
-        say(f"warning: {warning}")
+    say_warnings(result)
     published = result.options["method"] == Method.PAPER
-    say(f"{result.iterations} iterations, as published" if published else result.status.sentence)
+    ended = f"{result.iterations} iterations, as published" if published else result.status.sentence
+    if ended not in result.warnings:
+        say(ended)
     say(f"wrote {', '.join(written)} to {output}/")

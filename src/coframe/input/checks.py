@@ -53,7 +53,7 @@ def as_clouds(
         alone = "" if names is None else "".join(f", {name}" for name in names)
         raise InputError(
             "clouds: expected at least two clouds to register with each other, found"
-            f" {len(clouds)}{alone}"
+            f" {len(clouds)}{alone}; name more files, or their folder"
         )
     names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
     checked = [as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
@@ -225,7 +225,8 @@ def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequ
     """Raise when clouds cannot be parts of one scene."""
     if len(names) < 2:
         raise InputError(
-            f"clouds: expected at least two clouds to register with each other, found {len(names)}"
+            f"clouds: expected at least two clouds to register with each other, found {len(names)};"
+            " name more files, or their folder"
         )
     for dimension, name in zip(dimensions, names, strict=True):
         if dimension != dimensions[0]:

@@ -10,6 +10,13 @@ from coframe.errors import InputError
 UNITS = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001, "um": 1e-6, "in": 0.0254, "ft": 0.3048}
 
 
+def check_unit(unit: str) -> str:
+    """The name of a unit; InputError for others."""
+    if unit not in UNITS:
+        raise InputError(f"unit: expected one of {', '.join(UNITS)}, found {unit!r}")
+    return unit
+
+
 def length(text: str, unit: str = "m", name: str = "length") -> float:
     """A length such as "6mm" in the unit of the clouds; without a suffix, it is in that unit.
 
@@ -30,8 +37,7 @@ def length(text: str, unit: str = "m", name: str = "length") -> float:
     >>> length("6mm"), length("6 mm", "ft"), length("0.5", "mm")
     (0.006, 0.01968503937007874, 0.5)
     """
-    if unit not in UNITS:
-        raise InputError(f"unit: expected one of {', '.join(UNITS)}, found {unit!r}")
+    check_unit(unit)
     match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([a-z]*)\s*", text)
     try:
         if match is None or (match[2] and match[2] not in UNITS):
