@@ -110,6 +110,108 @@ def test_structured_e57(tmp_path: Path) -> None:
     np.testing.assert_array_equal(back.normals, NORMALS)
 
 
+def e57_with_images(path: Path) -> None:
+    """Two scans and an empty one between them, the second without a pose; images of the second
+    scan, of none, and without a pose; a field that coframe does not know.
+    """
+    libe57 = pytest.importorskip("pye57.libe57")
+    image = libe57.ImageFile(str(path), "w")
+    image.extensionsAdd("", libe57.E57_V1_0_URI)
+    image.extensionsAdd("acme", "http://acme.example/e57")
+    root = image.root()
+    for key, value in (("formatName", "ASTM E57 3D Imaging Data File"), ("guid", "{1}")):
+        root.set(key, libe57.StringNode(image, value))
+    for key in ("versionMajor", "versionMinor"):
+        root.set(key, libe57.IntegerNode(image, int(key == "versionMajor")))
+    root.set("acme:operator", libe57.StringNode(image, "Jürgen <A&B>"))
+    vectors = {key: libe57.VectorNode(image, True) for key in ("data3D", "images2D")}
+    for key, vector in vectors.items():
+        root.set(key, vector)
+
+    def place(node: object, T: np.ndarray) -> None:
+        pose, shift = libe57.StructureNode(image), libe57.StructureNode(image)
+        for name, number in zip("xyz", T[:3, 3].tolist(), strict=True):
+            shift.set(name, libe57.FloatNode(image, number))
+        pose.set("translation", shift)
+        node.set("pose", pose)
+
+    for number, name in enumerate(("first", "empty", "second")):
+        node = libe57.StructureNode(image)
+        vectors["data3D"].append(node)
+        node.set("guid", libe57.StringNode(image, f"{{scan {number}}}"))
+        node.set("name", libe57.StringNode(image, name))
+        node.set("temperature", libe57.FloatNode(image, 21.5))
+        if number == 0:
+            place(node, geometry.pose(np.eye(3), np.array([1.0, 2, 3])))
+        prototype, buffers = libe57.StructureNode(image), libe57.VectorSourceDestBuffer()
+        columns = {f"cartesian{a}": np.array(c) for a, c in zip("XYZ", NEAR.T, strict=True)}
+        columns["acme:echo"] = np.arange(7.0)
+        for key, column in columns.items():
+            prototype.set(key, libe57.FloatNode(image, 0.0, libe57.E57_DOUBLE))
+            buffers.append(libe57.SourceDestBuffer(image, key, column, 7, True, True))
+        points = libe57.CompressedVectorNode(image, prototype, libe57.VectorNode(image, True))
+        node.set("points", points)
+        writer = points.writer(buffers)
+        if name != "empty":
+            writer.write(7)
+        writer.close()
+    for number, scan in enumerate(("{scan 2}", "{scan 2}", None)):
+        node = libe57.StructureNode(image)
+        vectors["images2D"].append(node)
+        if scan:
+            node.set("associatedData3DGuid", libe57.StringNode(image, scan))
+        if number != 1:
+            place(node, geometry.pose(np.eye(3), np.array([0.0, 0, 5])))
+        view = libe57.StructureNode(image)
+        node.set("visualReferenceRepresentation", view)
+        blob = libe57.BlobNode(image, 3000)
+        view.set("jpegImage", blob)
+        blob.write(np.full(3000, number, np.uint8), 0, 3000)
+    image.close()
+
+
+def test_e57_copies_change_nothing_but_poses(tmp_path: Path) -> None:
+    e57_with_images(tmp_path / "a.e57")
+    libe57 = pytest.importorskip("pye57.libe57")
+    before = (tmp_path / "a.e57").read_bytes()
+    far = geometry.pose(QUARTER[:3, :3], np.array([512345.678, 5403210.987, 431.2]))
+    cloud_files.move(tmp_path / "a.e57", tmp_path / "b.e57", [QUARTER, far])
+    first, second = cloud_files.read_all(tmp_path / "b.e57")
+    for scan, pose in ((first, QUARTER), (second, far)):
+        np.testing.assert_array_equal(scan.points, NEAR)
+        np.testing.assert_allclose(scan.pose, pose, atol=1e-14)
+    after = (tmp_path / "b.e57").read_bytes()
+    assert after[1024 : len(before)] == before[1024:]
+    image = libe57.ImageFile(str(tmp_path / "b.e57"), "r")  # all checksums are compared
+    root = image.root()
+    assert root["acme:operator"].value() == "Jürgen <A&B>"
+    assert root["data3D"][2]["temperature"].value() == 21.5
+    prototype = libe57.StructureNode(root["data3D"][2]["points"].prototype())
+    assert prototype.isDefined("acme:echo")
+    places = []
+    for number in range(3):
+        node = root["images2D"][number]
+        blob = node["visualReferenceRepresentation"]["jpegImage"]
+        content = np.zeros(3000, np.uint8)
+        blob.read(content, 0, 3000)
+        assert (content == number).all()
+        shift = node["pose"]["translation"]
+        places.append([shift[key].value() for key in "xyz"])
+    image.close()
+    np.testing.assert_allclose(places, [far[:3, 3] + [0, 0, 5], far[:3, 3], [0, 0, 5]], atol=1e-9)
+
+    cloud_files.move(tmp_path / "b.e57", tmp_path / "c.e57", [np.eye(4), np.eye(4)])
+    for scan in cloud_files.read_all(tmp_path / "c.e57"):
+        np.testing.assert_array_equal(scan.pose, np.eye(4))
+    with pytest.raises(InputError, match="2 scans with points, not 1"):
+        cloud_files.move(tmp_path / "a.e57", tmp_path / "d.e57", [np.eye(4)])
+    for length in (1024, 2048, len(before) - 1024):
+        (tmp_path / "short.e57").write_bytes(before[:length])
+        with pytest.raises(InputError, match=r"short\.e57"):
+            cloud_files.move(tmp_path / "short.e57", tmp_path / "d.e57", [QUARTER, far])
+    assert not (tmp_path / "d.e57").exists()
+
+
 SAMPLES = Path(__file__).parents[2] / "shared/data/e57_samples"
 VALID = {
     "libe57_ColourRepresentation": 153,
@@ -121,7 +223,7 @@ VALID = {
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="needs e57_samples")
-def test_samples_of_other_programs() -> None:
+def test_samples_of_other_programs(tmp_path: Path) -> None:
     """All that hold points are read, the others refused in one line."""
     pytest.importorskip("pye57")
     for path in sorted(SAMPLES.glob("*.e57")):
@@ -130,6 +232,10 @@ def test_samples_of_other_programs() -> None:
             assert [len(scan) for scan in scans] == [VALID[path.stem]]
             for name, column in scans[0].columns.items():
                 assert 0 <= column.min() <= column.max() < 2000, name
+            cloud_files.move(path, tmp_path / path.name, [QUARTER])
+            (copy,) = cloud_files.read_all(tmp_path / path.name)
+            np.testing.assert_array_equal(copy.points, scans[0].points)
+            np.testing.assert_allclose(copy.pose, QUARTER, atol=1e-15)
         else:
             with pytest.raises(InputError, match=r"no points") as error:
                 cloud_files.read_all(path)

@@ -16,6 +16,7 @@ from coframe.align.level import Run
 from coframe.align.recipe import AlignRecipe, Level
 from coframe.align.schedule import Trials
 from coframe.align.verdict import EMPTY
+from coframe.api.limits import departures, enforce
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.em import loop
 from coframe.em.constraints import Constraints
@@ -24,6 +25,7 @@ from coframe.errors import InputError
 from coframe.input.alike import OTHER_SIZE, duplicates, refuse_other_units, unit_doubt
 from coframe.input.checks import as_poses, as_priors, check_near
 from coframe.input.given import Given
+from coframe.input.known import NOTHING, Known
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.options import Options
 from coframe.input.prior import PosePrior
@@ -31,7 +33,7 @@ from coframe.input.source import cloud_digest
 from coframe.input.targets import NO_SURVEY, Survey
 from coframe.result.assemble import RIVAL, Solution
 from coframe.result.registration import Registration
-from coframe.start import search
+from coframe.start import search, turntable
 from coframe.start.doubt import Doubt
 from coframe.start.search import GIVEN, IDENTITY, TARGETS, UNMATCHED, Start
 from coframe.types import Array, Poses
@@ -79,6 +81,7 @@ class Problem:
     recipe: AlignRecipe
     reports: Reports
     survey: Survey = NO_SURVEY
+    known: Known = NOTHING
 
     def __post_init__(self) -> None:
         """Refuse wrong priors before any work."""
@@ -94,7 +97,7 @@ class Problem:
             about = [] if prior.about is None else [prior.about]
             known += [np.asarray(each) for each in (prior.pose, prior.covariance, *about)]
         start = np.empty(0) if poses is None else np.asarray(poses, float)
-        recipe = np.array(repr(self.recipe))
+        recipe = np.array(repr((self.recipe, self.known)))
         rest = digest(
             start, np.array(self.fixed), np.array(weights), recipe, *known, *self.survey.arrays()
         )
@@ -102,18 +105,43 @@ class Problem:
 
     @property
     def bound(self) -> bool:
-        """Whether fixed clouds, priors or restricted motion need a common frame.
+        """Whether fixed clouds, priors, restricted motion or limits need a common frame.
 
         Matching knows nothing of it.
         """
-        return bool(self.fixed or self.priors) or self.options.motion != "rigid"
+        known = bool(self.fixed or self.priors or self.known.level) or self.known.limited
+        return known or self.options.motion != "rigid"
+
+    @property
+    def anchors(self) -> tuple[int, ...]:
+        """Clouds that do not move.
+
+        Where the vertical is all that is known of the common frame, the first levelled cloud is
+        one of them.
+        """
+        located = self.fixed or self.priors or self.survey.points
+        return self.fixed if located else self.known.level[:1]
 
     def start(self, poses: Any) -> Start:
         """Start poses: those given, identities, or those found by matching."""
         M, D = len(self.given.names), self.given.dimension
         everything = (tuple(range(M)),)
         if poses is not None:
-            return Start((as_poses(poses, M, D),), everything, GIVEN, 0)
+            start = Start((as_poses(poses, M, D),), everything, GIVEN, 0)
+            return self._rematched(start) if self.known.rematch else start
+        if self.known.turntable is not None:
+            if self.bound:
+                raise InputError(
+                    "turntable: expected no fixed clouds, priors, restricted motion or limits"
+                    " beside it, found some; leave one of them out"
+                )
+            return turntable.find_start(
+                self.given.clouds,
+                self.given.summaries,
+                self.known.turntable,
+                on_pair=self.reports.on_pair,
+                checkpoint=self.reports.checkpoint,
+            )
         if self.survey.points and not self.bound and self.options.start == "auto":
             known = self.survey.start(M, D, self.options.motion)
             if known is not None:
@@ -124,8 +152,8 @@ class Problem:
         if self.bound:
             if self.options.start == "match":
                 raise InputError(
-                    'start: expected "identity" beside fixed clouds, priors or restricted motion,'
-                    ' found "match"; leave start out, or leave these out'
+                    'start: expected "identity" beside fixed clouds, priors, restricted motion or'
+                    ' limits, found "match"; leave start out, or leave these out'
                 )
             return identity
         refuse_other_units(self.given.summaries, self.given.names)
@@ -195,6 +223,27 @@ class Problem:
             on_pair=self.reports.on_pair,
             checkpoint=self.reports.checkpoint,
         )
+
+    def _rematched(self, start: Start) -> Start:
+        """The start with clouds where matching puts them among the others, which stay."""
+        matched = self._match(try_identity=False)
+        frames = Normalisation.about(self.given.summaries)
+        again = set(self.known.rematch)
+        stay = [j for j in range(len(self.given.names)) if j not in again]
+        origin = frames.middle(start.poses[0])
+        given, whole = (frames.enter_poses(each.poses[0], origin) for each in (start, matched))
+        poses, lost = given.copy(), again.copy()
+        for group in matched.groups:
+            moved = sorted(again.intersection(group))
+            sure = [j for j in stay if j in group]
+            if moved and sure:
+                poses[moved] = aligned_frame(whole[sure], given[sure]) @ whole[moved]
+                lost -= set(moved)
+        doubts = [doubt for doubt in matched.doubts if doubt.cloud in again - lost]
+        doubts += [Doubt(j, UNMATCHED) for j in sorted(lost)]
+        everywhere = start.poses[0].copy()
+        everywhere[sorted(again)] = frames.leave_poses(poses, origin)[sorted(again)]
+        return replace(start, poses=(everywhere,), pairs=matched.pairs, doubts=tuple(doubts))
 
     def choose(self, start: Start) -> Start:
         """Of a start and its rivals, the one whose clouds contradict each other least.
@@ -269,7 +318,7 @@ class Problem:
                 "the data do not decide where these clouds lie, they fit as well elsewhere:"
                 f" {listed}; give start poses, or add scans that overlap them more"
             )
-        if start.source == GIVEN:
+        if start.source in (GIVEN, turntable.TURNTABLE):
             listed = ", ".join(
                 f"{result.names[j]} by {np.degrees(turn):.2g} degrees and {shift:.3g}"
                 for j, turn, shift in self._left(start.poses[0], result.poses)
@@ -294,26 +343,22 @@ class Problem:
             options=self.options.record(),
         )
 
+    def limited(self, result: Registration, start: Start) -> Registration:
+        """The result, in which clouds that ended farther away than allowed have failed."""
+        if not self.known.limited:
+            return result
+        anchored = bool(self.anchors or self.priors or self.survey.points)
+        return enforce(result, start.poses[0], self.known, self.given.summaries, anchored=anchored)
+
     def _left(self, given: Poses, found: Poses) -> list[tuple[int, float, float]]:
         """Clouds that ended far from the poses given, with the angle [rad] and the distance.
 
         Farther than twice the largest reach of the trials. A common motion of all clouds does not
         count.
         """
-        motions = found @ geometry.inverse(given)
-        centres = [each.median for each in self.given.summaries]
-        extents = np.array([each.extent for each in self.given.summaries])
-        ends = np.array(
-            [geometry.transform(T, c[None])[0] for T, c in zip(given, centres, strict=True)]
-        )
-        every = []
-        for common in motions:
-            rest = geometry.inverse(common) @ motions
-            turns = geometry.angle(geometry.rotation(rest))
-            moved = (geometry.rotation(rest) @ ends[..., None])[..., 0] + geometry.translation(rest)
-            shifts = np.linalg.norm(moved - ends, axis=1)
-            every.append((turns * RADIUS + shifts / np.maximum(extents, EMPTY), turns, shifts))
-        steps, turns, shifts = min(every, key=lambda each: float(np.median(each[0])))
+        turns, shifts = departures(given, found, self.given.summaries)
+        extents = np.maximum([each.extent for each in self.given.summaries], EMPTY)
+        steps = turns * RADIUS + shifts / extents
         far = np.flatnonzero(steps > 2 * self.recipe.reach).tolist()
         return [(j, float(turns[j]), float(shifts[j])) for j in far]
 
@@ -365,7 +410,9 @@ class Part:
             ),
             np.random.default_rng([options.seed, attempt] if attempt else options.seed),
             threads=options.threads,
-            constraints=Constraints(problem.fixed, options.motion, priors, tied),
+            constraints=Constraints(
+                problem.anchors, options.motion, priors, tied, problem.known.level
+            ),
             on_iteration=loop.carry_on if silent else in_user_units,
             on_progress=self.on_progress,
             checkpoint=problem.reports.checkpoint,

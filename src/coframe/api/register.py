@@ -17,8 +17,9 @@ from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.cluster import Client
 from coframe.em import loop
 from coframe.em.loop import Iteration, Status
-from coframe.input.checks import as_fixed
+from coframe.input.checks import as_indices
 from coframe.input.given import open_clouds
+from coframe.input.known import as_known
 from coframe.input.options import (
     DEFAULTS,
     Options,
@@ -46,6 +47,11 @@ def register(
     weights: Sequence[Float[Array, " _"]] | None = None,
     fixed: Sequence[int] = (),
     priors: Sequence[PosePrior] = (),
+    level: Sequence[int] = (),
+    turntable: float | None = None,
+    rematch: Sequence[int] = (),
+    max_turn: float | None = None,
+    max_shift: float | None = None,
     targets: Sequence[Target] | str | PathLike[str] = (),
     control: Sequence[ControlPoint] | str | PathLike[str] = (),
     crs: str = "",
@@ -70,8 +76,8 @@ def register(
         arrays or files.
     poses : (M, D+1, D+1) array, optional
         Where to start; pose j carries cloud j into the common frame, x = R v + t. Default: found
-        (see `Options.start`); with fixed clouds, priors or restricted motion, which need a common
-        frame, the clouds start where they are. Clouds that nothing connects end in several
+        (see `Options.start`); with fixed clouds, priors, restricted motion or limits, which need a
+        common frame, the clouds start where they are. Clouds that nothing connects end in several
         `groups`, each with a frame of its own.
     options : Options
     weights : sequence of (N_j,) arrays, optional
@@ -80,6 +86,17 @@ def register(
         Clouds whose pose is known and does not change.
     priors : sequence of PosePrior
         What is known of poses, and how well.
+    level : sequence of int
+        Clouds of a levelled scanner: they turn about the common z axis only. Where nothing else
+        says where the common frame is, the first of them stays.
+    turntable : float, optional
+        The turn of the object [deg] from each cloud to the next, in their order, about an axis that
+        is found from those neighbours that can be matched.
+    rematch : sequence of int
+        Clouds whose start pose is not used: they are matched with the others anew.
+    max_turn, max_shift : float, optional
+        Limits [deg], [unit]: clouds start where they are given, are not matched, and have failed
+        where they end farther away. A motion of all does not count, unless clouds are fixed.
     targets : sequence of Target, or path
         Where scans see targets: observations of the joint step, with their standard deviations. A
         path names a table, see `read_targets`. Where no start poses are given and targets connect
@@ -147,9 +164,19 @@ def register(
         check_budget=lambda files: cost.check(files, options, memory or 0, recipe),
     ) as given:
         reports = Reports(on_iteration, on_pair, on_progress, checkpoint)
-        known = as_fixed(fixed, len(given.names)), priors
+        count = len(given.names)
+        known = as_known(
+            level,
+            rematch,
+            turntable,
+            max_turn,
+            max_shift,
+            count=count,
+            given=poses is not None,
+        )
         survey = as_survey(targets, control, given.names, given.dimension, options.motion)
-        problem = Problem(given, options, *known, recipe, reports, survey)
+        anchors = as_indices(fixed, count, "fixed")
+        problem = Problem(given, options, anchors, priors, recipe, reports, survey, known)
         if checkpoint is not None:
             checkpoint.begin(*problem.fingerprint(poses))
         start = problem.start(poses)
@@ -191,5 +218,5 @@ def register(
         ]
         if not crs and not survey.points and start.source in (GIVEN, IDENTITY):
             crs = reference_systems.common(given.files) if given.files else ""
-        result = problem.annotate(result, start, candidates)
+        result = problem.limited(problem.annotate(result, start, candidates), start)
         return replace(result.with_targets(joined(found)), crs=crs)

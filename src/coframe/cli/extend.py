@@ -19,7 +19,13 @@ from coframe.cli.app import (
     say_table,
 )
 from coframe.cli.output import claimed
-from coframe.cli.show import as_json_content, fails, run_so_far, verdict_table
+from coframe.cli.show import (
+    as_json_content,
+    fails,
+    run_so_far,
+    say_warnings,
+    verdict_table,
+)
 
 
 def extend(
@@ -87,8 +93,7 @@ def extend(
         say_json(as_json_content(target, written, started))
     elif not quiet:
         say_table(verdict_table(result))
-        for warning in result.warnings:
-            say(f"warning: {warning}")
+        say_warnings(result)
         say(f"added {len(files)} to {before} clouds; wrote {', '.join(written)} to {target}/")
     if fails(result, before, strict=strict):
         raise typer.Exit(1)

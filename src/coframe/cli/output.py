@@ -42,13 +42,16 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
     return sorted(clouds.expand(arguments, on_left_out=say_left_out), key=clouds.by_name)
 
 
-def known_poses(given: Path | None, paths: Sequence[Path], *, quiet: bool) -> "Poses | None":
-    """Start poses that the user gave, None for none.
+def known_poses(
+    given: Path | None, paths: Sequence[Path], *, quiet: bool, unknown: Sequence[int] = ()
+) -> "Poses | None":
+    """Start poses that the user gave, None for none; the identity for clouds of unknown pose.
 
     Where poses inside the scans are not used, one line says that they are there.
     """
     import numpy as np
 
+    from coframe import geometry
     from coframe.errors import InputError
     from coframe.io import clouds, poses
 
@@ -61,7 +64,13 @@ def known_poses(given: Path | None, paths: Sequence[Path], *, quiet: bool) -> "P
         return None
     names = clouds.names_of(paths)
     if str(given) != INSIDE:
-        return poses.read_for(given, names)
+        known = [j for j in range(len(names)) if j not in unknown]
+        if not known:
+            return poses.read_for(given, names)
+        read = poses.read_for(given, [names[j] for j in known])
+        found = geometry.identity(len(names), read.shape[-1] - 1)
+        found[known] = read
+        return found
     inside = clouds.poses_inside(paths)
     if not inside:
         raise InputError(

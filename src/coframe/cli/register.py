@@ -31,6 +31,7 @@ from coframe.cli.show import (
     as_json_content,
     fails,
     run_so_far,
+    say_warnings,
     target_sentence,
     target_table,
     verdict_table,
@@ -111,6 +112,37 @@ def register(
             help="How clouds may move; yaw: turns about the z axis only, for a levelled scanner.",
         ),
     ] = "rigid",
+    level: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A cloud of a levelled scanner: it turns about the z axis only; repeat for more.",
+        ),
+    ] = None,
+    turntable: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DEG",
+            help="The object turned by so much from each cloud to the next, in order of names.",
+        ),
+    ] = None,
+    rematch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A cloud whose pose in --poses is wrong or missing: match it with the others.",
+        ),
+    ] = None,
+    max_shift: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="Clouds that end farther than this from where they are given failed, as 50cm.",
+        ),
+    ] = None,
+    max_turn: Annotated[
+        float | None, typer.Option(metavar="DEG", help="The same for their turn, in degrees.")
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The cloud whose frame becomes the common frame."),
@@ -160,9 +192,13 @@ def register(
         ),
     ] = "",
     unit: Annotated[
-        str,
-        typer.Option(metavar="m|cm|mm|km|in|ft", help="The unit of the clouds' coordinates."),
-    ] = "m",
+        str | None,
+        typer.Option(
+            metavar="m|cm|mm|km|in|ft",
+            help="The unit of the clouds, for lengths such as 6mm and the report. Default: m.",
+        ),
+    ] = None,
+    project: Annotated[str, typer.Option(metavar="TEXT", help="The title of the report.")] = "",
     seed: Seed = 0,
     threads: Threads = None,
     memory: Annotated[
@@ -206,6 +242,10 @@ def register(
 
     coframe register scans -o out --exclude scan2 --reference scan1
 
+    coframe register scans -o out --turntable 36
+
+    coframe register scans -o again --poses out/poses.json --rematch scan2
+
     coframe register scans -o out --targets targets.csv --control control.csv
 
     coframe register scans -o out --memory 2GB
@@ -220,10 +260,11 @@ def register(
     from coframe.geometry import identity
     from coframe.input.prior import read_priors
     from coframe.input.targets import read_control, read_targets
-    from coframe.input.units import length
+    from coframe.input.units import check_unit, length
     from coframe.io import clouds
 
     started = time.perf_counter()
+    scale = check_unit(unit or "m")
     options = coframe.Options(
         components=components or 1000, motion=motion, start=start, seed=seed, threads=threads
     )
@@ -233,10 +274,19 @@ def register(
             "method: expected register beside --resume, --memory and --scheduler, found paper;"
             " leave out --method or the others"
         )
-    if published and (fixed or prior or targets or motion != "rigid"):
+    limits = (turntable, max_shift, max_turn)
+    if published and (
+        fixed or prior or targets or level or rematch or motion != "rigid" or any(limits)
+    ):
         raise InputError(
-            "method: expected register beside --fixed, --prior, --targets and --motion, found"
-            " paper; leave out --method or the others"
+            "method: expected register beside what is known of clouds (--fixed, --prior, --motion,"
+            " --level, --turntable, --rematch, --max-shift, --max-turn, --targets), found paper;"
+            " leave out --method or the others"
+        )
+    if rematch and poses is None:
+        raise InputError(
+            "rematch: expected --poses with the poses of the other clouds, found none; add it, or"
+            " leave --rematch out: without poses, all clouds are matched"
         )
     if control and (reference or not targets):
         found = "--reference" if reference else "no --targets"
@@ -256,13 +306,16 @@ def register(
         )
     paths = without(clouds_of(files), exclude or ())
     chosen = indices(paths, fixed or (), "fixed")
+    levelled = indices(paths, level or (), "level")
+    again = indices(paths, rematch or (), "rematch")
     frame = indices(paths, [reference] if reference else (), "reference")
     priors = read_priors(prior, clouds.names_of(paths)) if prior else []
-    within = None if tolerance is None else length(tolerance, unit)
-    deviation = None if target_sd is None else length(target_sd, unit)
+    within = None if tolerance is None else length(tolerance, scale, "tolerance")
+    deviation = None if target_sd is None else length(target_sd, scale, "target-sd")
     seen = read_targets(targets, deviation) if targets else []
     positions = read_control(control, check or ()) if control else []
-    known = known_poses(poses, paths, quiet=quiet or as_json)
+    reach = None if max_shift is None else length(max_shift, scale, "max-shift")
+    known = known_poses(poses, paths, quiet=quiet or as_json, unknown=again)
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
     with (
@@ -280,6 +333,11 @@ def register(
                 options=options,
                 fixed=chosen,
                 priors=priors,
+                level=levelled,
+                turntable=turntable,
+                rematch=again,
+                max_turn=max_turn,
+                max_shift=reach,
                 targets=seen,
                 control=positions,
                 crs=crs,
@@ -298,6 +356,11 @@ def register(
             first,
             fixed=fixed,
             prior=prior and str(prior),
+            level=level,
+            turntable=turntable,
+            rematch=rematch,
+            max_shift=max_shift,
+            max_turn=max_turn,
             reference=reference,
             exclude=exclude,
             targets=targets and str(targets),
@@ -306,14 +369,15 @@ def register(
             check=check,
             tolerance=tolerance,
             crs=crs,
-            unit=unit if tolerance or target_sd else None,
+            unit=unit or (scale if tolerance or target_sd or max_shift else None),
+            project=project,
         )
         quality = coframe.assess(result, within)
         written = reports.write_folder(result, output, run=run, page=report, quality=quality)
     if as_json:
         say_json(as_json_content(output, written, started))
     elif not quiet:
-        _show(result, quality, output, written)
+        _show(result, quality, unit or "", output, written)
     if fails(result, strict=strict):
         raise typer.Exit(1)
 
@@ -410,8 +474,10 @@ def _silence_dask() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _show(result: "Registration", quality: "Quality", output: Path, written: list[str]) -> None:
-    say_table(verdict_table(result, quality))
+def _show(
+    result: "Registration", quality: "Quality", unit: str, output: Path, written: list[str]
+) -> None:
+    say_table(verdict_table(result, quality, unit))
     tried = (
         f", {result.pairs_tried} pair{'s' * (result.pairs_tried > 1)} tried"
         if result.pairs_tried
@@ -421,8 +487,9 @@ def _show(result: "Registration", quality: "Quality", output: Path, written: lis
     if result.targets is not None:
         say_table(target_table(result.targets))
         say(target_sentence(result.targets))
-    for warning in result.warnings:
-        say(f"warning: {warning}")
+    say_warnings(result)
     published = result.options["method"] == Method.PAPER
-    say(f"{result.iterations} iterations, as published" if published else result.status.sentence)
+    ended = f"{result.iterations} iterations, as published" if published else result.status.sentence
+    if ended not in result.warnings:
+        say(ended)
     say(f"wrote {', '.join(written)} to {output}/")

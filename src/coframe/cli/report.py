@@ -21,10 +21,14 @@ def report(
     """
     import coframe
     from coframe import report as reports
+    from coframe.input.units import length
     from coframe.report import run
 
     result = coframe.load(folder)
     known = run.load(folder, result.poses.shape)
-    path = reports.write(result, folder / "report.html", run=known)
+    said = known.options.get("tolerance")
+    tolerance = length(str(said), known.unit or "m", "tolerance") if said else None
+    quality = coframe.assess(result, tolerance)
+    path = reports.write(result, folder / "report.html", run=known, quality=quality)
     if not quiet:
         say(f"wrote {path}")

@@ -24,7 +24,9 @@ COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 ROWS = 60
 
 
-def verdict_table(result: "Registration", quality: "Quality | None" = None) -> "Table":
+def verdict_table(
+    result: "Registration", quality: "Quality | None" = None, unit: str = ""
+) -> "Table":
     """A row per cloud; the reason where a cloud is not aligned.
 
     Beside a tolerance, the share of the distances to other clouds that are within it.
@@ -35,11 +37,12 @@ def verdict_table(result: "Registration", quality: "Quality | None" = None) -> "
     from rich.table import Table
 
     table = Table("cloud")
-    for heading in ("points", "verdict", "overlap", "residual"):
+    residual = escape(f"residual [{unit}]") if unit else "residual"
+    for heading in ("points", "verdict", "overlap", residual):
         table.add_column(heading, justify="left" if heading == "verdict" else "right")
     shares = None
     if quality is not None and quality.tolerance is not None:
-        table.add_column(f"within {quality.tolerance:.3g}", justify="right")
+        table.add_column(f"within {quality.tolerance:.3g} {unit}".strip(), justify="right")
         shares = ["-" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
     troubled = [verdict.verdict != "aligned" for verdict in result.verdicts]
     if any(troubled):
@@ -66,6 +69,20 @@ def verdict_table(result: "Registration", quality: "Quality | None" = None) -> "
         row += [] if shares is None else [shares[j]]
         table.add_row(*row, *([escape(verdict.reason)] if trouble else []))
     return table
+
+
+def say_warnings(result: "Registration") -> None:
+    """Print the warnings, and what to do where a cloud is not aligned."""
+    from coframe.cli.app import say
+
+    for warning in result.warnings:
+        say(f"warning: {warning}")
+    unsure = sum(each.verdict != "aligned" for each in result.verdicts)
+    if unsure:
+        say(
+            f"not aligned: {unsure} of {len(result.verdicts)} clouds; see the report; to"
+            " mend it, --start match, then --start identity, or --poses (docs/weak.md: by reason)"
+        )
 
 
 def target_table(found: "Adjustment") -> "Table":
@@ -131,7 +148,13 @@ def run_so_far(
 
     command = shlex.join(["coframe", *sys.argv[1:]])
     said = {name: value for name, value in known.items() if value}
-    return Run(command, asdict(options) | said, seconds=time.perf_counter() - started, start=start)
+    return Run(
+        command,
+        asdict(options) | said,
+        seconds=time.perf_counter() - started,
+        start=start,
+        made=time.strftime("%Y-%m-%d %H:%M"),
+    )
 
 
 def as_json_content(folder: Path, written: list[str], started: float) -> dict[str, Any]:

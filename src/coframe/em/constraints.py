@@ -110,6 +110,7 @@ class Constraints:
     motion: str = "rigid"  # or "translation", or "yaw": turns about the common frame's z axis only
     priors: tuple[Prior, ...] = ()
     targets: tuple[SharedPoint, ...] = ()
+    level: tuple[int, ...] = ()  # clouds whose own motion is "yaw"; a common frame must be known
 
     @property
     def gauge_free(self) -> bool:
@@ -142,7 +143,9 @@ class Constraints:
             entries[:turns] = False
         elif self.motion == "yaw":
             entries[: turns - 1] = False
-        return ~np.isin(np.arange(count), self.fixed)[:, None] & entries
+        allowed = ~np.isin(np.arange(count), self.fixed)[:, None] & entries
+        allowed[np.ix_(self.level, range(turns - 1))] = False
+        return allowed
 
 
 UNCONSTRAINED = Constraints()

@@ -53,7 +53,7 @@ def as_clouds(
         alone = "" if names is None else "".join(f", {name}" for name in names)
         raise InputError(
             "clouds: expected at least two clouds to register with each other, found"
-            f" {len(clouds)}{alone}"
+            f" {len(clouds)}{alone}; name more files, or their folder"
         )
     names = [f"cloud {j}" for j in range(len(clouds))] if names is None else list(names)
     checked = [as_cloud(cloud, name) for cloud, name in zip(clouds, names, strict=True)]
@@ -225,7 +225,8 @@ def check_alike(dimensions: Sequence[int], extents: Sequence[float], names: Sequ
     """Raise when clouds cannot be parts of one scene."""
     if len(names) < 2:
         raise InputError(
-            f"clouds: expected at least two clouds to register with each other, found {len(names)}"
+            f"clouds: expected at least two clouds to register with each other, found {len(names)};"
+            " name more files, or their folder"
         )
     for dimension, name in zip(dimensions, names, strict=True):
         if dimension != dimensions[0]:
@@ -367,15 +368,15 @@ def _without_strays(
     return found
 
 
-def as_fixed(value: Any, count: int) -> tuple[int, ...]:
-    """Indices of clouds."""
+def as_indices(value: Any, count: int, name: str) -> tuple[int, ...]:
+    """Indices of clouds, for the argument of that name."""
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
     indices = list(value) if several else None
     if indices is None:
-        raise InputError(f"fixed: expected a list of clouds, found {value!r}")
+        raise InputError(f"{name}: expected a list of clouds, found {value!r}")
     for j in indices:
         if not isinstance(j, Integral) or isinstance(j, bool | np.bool_) or not 0 <= int(j) < count:
-            raise InputError(f"fixed: expected indices of clouds, 0 to {count - 1}, found {j!r}")
+            raise InputError(f"{name}: expected indices of clouds, 0 to {count - 1}, found {j!r}")
     return tuple(int(j) for j in indices)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from coframe.errors import InputError, one_line, visible
-from coframe.io import e57, images, kitti, las, mesh, npy, pcd, ply, ptx, text, vtk
+from coframe.io import e57, e57_poses, images, kitti, las, mesh, npy, pcd, ply, ptx, text, vtk
 from coframe.io.depth import Intrinsics
 from coframe.io.files import as_path, regular
 from coframe.io.manifest import own_files
@@ -235,11 +235,7 @@ def move(
     pose = in_space(poses[0])
     with _reading(file, kind):
         if kind == "e57":
-            scans = [
-                replace(scan, pose=in_space(T))
-                for scan, T in zip(e57.read_scans(file), poses, strict=True)
-            ]
-            return e57.write_scans(target, scans)
+            return e57_poses.move(file, target, [in_space(T) for T in poses])
         if kind == "ptx":
             return ptx.move(file, target, [in_space(T) for T in poses])
         if kind == "las":

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from coframe import geometry
-from coframe.errors import optional
+from coframe.errors import InputError, optional
 from coframe.io.files import atomic, foreign
 from coframe.io.scan import Scan, in_space, joined, points_in_space
 from coframe.types import Array
@@ -60,7 +60,9 @@ def read_scans(path: str | os.PathLike[str]) -> list[Scan]:
             if parts:
                 scans.append(_named(joined(parts), node, j, len(nodes), path))
     if not scans:
-        raise ValueError("it has no points")
+        raise InputError(
+            f"{path}: expected scans with points, found no points in it; leave the file out"
+        )
     return scans
 
 

@@ -54,8 +54,9 @@ def section(result: Registration, quality: Quality, run: Run) -> str:
     said = f"{len(quality.links)} link{'s' * (len(quality.links) > 1)} between clouds"
     said += f", {alone} of them the only connection of two parts" if alone else ""
     said += f", {weak} weak" if weak else ""
+    across, along = _plan_axes(result)
     plan = (
-        f"<figure>{_plan(result, quality.links)}<figcaption>Plan view, along the z axis: clouds and"
+        f"<figure>{_plan(across, result, quality.links)}<figcaption>Plan view{along}: clouds and"
         " the links between them. Thick: much overlap; red: nothing else connects the two sides;"
         " dashed: little overlap. Click a link to see the two clouds.</figcaption></figure>"
     )
@@ -65,8 +66,7 @@ def section(result: Registration, quality: Quality, run: Run) -> str:
     )
 
 
-def _plan(result: Registration, links: Sequence[Link]) -> str:
-    centres = _centres(result)
+def _plan(centres: Float[Array, "M 2"], result: Registration, links: Sequence[Link]) -> str:
     low, high = centres.min(0), centres.max(0)
     scale = (SIDE - 80) / (float((high - low).max()) or 1.0)
     x = 40 + (centres[:, 0] - low[0]) * scale
@@ -99,14 +99,22 @@ def _plan(result: Registration, links: Sequence[Link]) -> str:
     )
 
 
-def _centres(result: Registration) -> Float[Array, "M 2"]:
-    """The median of each cloud in the common frame, from above."""
-    return np.array(
+def _plan_axes(result: Registration) -> tuple[Float[Array, "M 2"], str]:
+    """The median of each cloud, seen along the axis on which the medians differ least; and which
+    axis that is, in words.
+    """
+    centres = np.array(
         [
-            geometry.transform(pose, np.median(cloud, axis=0)[None])[0, :2]
+            geometry.transform(pose, np.median(cloud, axis=0)[None])[0]
             for cloud, pose in zip(result.clouds, result.poses, strict=True)
         ]
     )
+    if centres.shape[1] == 2:
+        return centres, ""
+    least = 2 - int(np.argmin(np.ptp(centres, axis=0)[::-1]))  # z, where all are alike
+    if least == 1:
+        return centres[:, [0, 2]] * [1, -1], " along the y axis"
+    return np.delete(centres, least, axis=1), f" along the {'xyz'[least]} axis"
 
 
 def _table(names: Sequence[str], quality: Quality) -> str:

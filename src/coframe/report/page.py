@@ -10,7 +10,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -51,6 +51,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     run: Run | None = None,
+    quality: Quality | None = None,
     points: int = scene.POINTS,
     rng: np.random.Generator | None = None,
 ) -> Path:
@@ -64,6 +65,8 @@ def write(
         The file to write.
     run
         How the result came about.
+    quality
+        Figures for each scan and each link; default: those of `coframe.assess`.
     points
         Number of points shown, of all clouds together.
     rng
@@ -78,7 +81,8 @@ def write(
     --------
     >>> coframe.report.write(result, "report.html")
     """
-    return save_into(path, html(result, run=run, points=points, rng=rng))
+    page = html(result, run=run, quality=quality, points=points, rng=rng)
+    return save_into(path, page)
 
 
 def save(path: str | os.PathLike[str], content: str) -> Path:
@@ -130,14 +134,14 @@ def html(
     ]
     notices = numbers.notices(result, overlap, outliers)
     return page(
-        "coframe report",
+        run.title,
         _summary(result, run, outliers),
         notice_list(
             [_notice(each) for each in numbers.grouped(notices)],
             f"All {len(result.poses)} clouds are aligned; {text(result.status.sentence)}.",
         ),
         sections,
-        drawn,
+        replace(drawn, header=drawn.header | {"unit": run.unit}),
     )
 
 
@@ -202,7 +206,7 @@ def _summary(result: Registration, run: Run, outliers: float) -> str:
     values = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
         (count(sum(result.counts)), "points"),
-        (lengths([float(np.median(residuals))])[0], "typical gap between clouds"),
+        (f"{lengths([float(np.median(residuals))])[0]} {run.unit}", "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
     ]
@@ -407,8 +411,9 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
         '<div class="scroll"><table class="clouds"><thead><tr><th scope="col">cloud</th><th'
         f' scope="col">verdict</th>{head}<th'
         f' scope="col">pose</th></tr></thead><tbody>{rows}</tbody></table></div><p'
-        ' class="small">Lengths are in the units of the input. A pose carries its cloud into the'
-        " common frame, x = R v + t. Standard deviations are relative to the average cloud.</p>"
+        f' class="small">Lengths are in {text(run.unit or "the unit of the input")}. A pose carries'
+        " its cloud into the common frame, x = R v + t. Standard deviations are relative to the"
+        " average cloud.</p>"
     )
 
 
@@ -521,8 +526,10 @@ def how_made(run: Run, **facts: object) -> str:
         if run.command
         else "<p>Called from Python.</p>"
     )
+    made = {"made": run.made} if run.made else {}
     rows = "".join(
         f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>"
-        for key, v in {**facts, **run.options, **run.versions}.items()
+        for key, v in {**made, **facts, **run.options, **run.versions}.items()
     )
-    return f'{command}<dl class="facts">{rows}</dl>'
+    signed = "".join(f"<span>{each}</span>" for each in ("Date", "Checked by", "Signature"))
+    return f'{command}<dl class="facts">{rows}</dl><p class="sign">{signed}</p>'

@@ -39,6 +39,18 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=versions)
     seconds: float | None = None  # wall clock, reading and writing included
     start: Poses | None = None  # poses before the first iteration
+    made: str = ""  # when, as 2026-11-18 14:05
+
+    @property
+    def unit(self) -> str:
+        """The unit of the clouds, as the user named it; "" where that is unknown."""
+        return str(self.options.get("unit") or "")
+
+    @property
+    def title(self) -> str:
+        """What the report is called: the user's project."""
+        project = str(self.options.get("project") or "")
+        return f"{project}: coframe report" if project else "coframe report"
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write run.json, from which the report can be written again."""
@@ -74,6 +86,7 @@ def load(folder: str | os.PathLike[str], shape: tuple[int, ...]) -> Run:
             dict(content["versions"]),
             seconds,
             start,
+            str(content.get("made", "")),
         )
     except InputError:
         raise

@@ -378,7 +378,7 @@
     const bar = screen.canvas.parentElement.querySelector(".scale"), s = screen.unitsPerPixel(), wanted = 90 * s;
     const power = 10 ** Math.floor(Math.log10(wanted)), length = [5, 2, 1].map((m) => m * power).find((l) => l <= wanted) || power;
     bar.style.width = `${length / s}px`;
-    bar.textContent = round3(length);
+    bar.textContent = `${round3(length)} ${header.unit || ""}`.trim();
   };
 
   // ---- drawing, when something has changed ----------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ class Solution:
 
     def review(self, surfaces: Sequence[Surface], recipe: AlignRecipe = ALIGN) -> Review:
         """What evidence says of the poses."""
-        constrained = {*self.constraints.fixed, *(prior.cloud for prior in self.constraints.priors)}
+        known = self.constraints
+        constrained = {*known.fixed, *known.level, *(prior.cloud for prior in known.priors)}
         rigid = self.constraints.motion == "rigid"
         movable = [rigid and j not in constrained for j in range(len(self.group))]
         found = review(surfaces, self.fit.poses, movable, recipe.evidence)
