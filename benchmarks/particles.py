@@ -25,14 +25,14 @@ from coframe.particles import density_kernels as kernels
 from coframe.particles.fuse import (
     MIN_MARGIN,
     RECIPE,
-    SWEEPS,
     _best,
     _checked,
     _prepare,
+    _settle,
     halves,
 )
 from coframe.particles.resolution import resolution
-from coframe.particles.search import Level, Motions, no_symmetry, place, sweep
+from coframe.particles.search import Level, Motions, no_symmetry, place
 from coframe.threads import available_cores
 
 # [size] Random starts of `paper.batch`, its components and its iterations.
@@ -223,10 +223,16 @@ def by_all_to_all_and_sweeps(problem: Problem) -> np.ndarray:
     levels = Levels(problem)
     motions = all_to_all(levels)
     both = levels.of(np.arange(len(problem.clouds)))
-    rng = np.random.default_rng(0)
-    for _ in range(SWEEPS):
-        motions = _best(sweep(*both, motions, no_symmetry(), RECIPE, rng, available_cores()))
-    return levels.poses(motions)
+    found, _ = _settle(
+        *both,
+        RECIPE,
+        np.random.default_rng(0),
+        available_cores(),
+        [motions],
+        np.zeros(len(motions.t), int),
+        [no_symmetry()],
+    )
+    return levels.poses(_best(found[0]))
 
 
 METHODS: dict[str, Callable[[Problem], np.ndarray]] = {

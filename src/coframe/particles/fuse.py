@@ -41,16 +41,18 @@ FARTHEST = 4.0
 MOST_CLASSES = 10
 # [limit] Orders of symmetry that are looked for.
 ORDERS = tuple(range(2, 13))
-# [size] Random starts.
-CHAINS = 4
+# [size] Random starts side by side, and at most: while none of them shows the same structure as the
+# best, as many again are made.
+CHAINS, MOST_CHAINS = 4, 16
 # [size] Particles of a random start at most.
 START_PARTICLES = 100
 # [size] Particles left out of the random starts that judge them.
 VALIDATION = 40
 # [size] Points of a particle that the search over all rotations uses.
 SEARCH_POINTS = 200
-# [size] Sweeps over all particles; on the logos the fifth changes the score by 1 in 4,000.
-SWEEPS = 5
+# [size] Sweeps in a row without a better score after which the poses are settled, and sweeps at
+# most.
+PATIENCE, MOST_SWEEPS = 3, 40
 # [size] Random halvings of the particles whose Fourier correlations are averaged; with one, the
 # resolution of the logos is 3.6 to 4.3 nm by chance.
 SPLITS = 8
@@ -239,26 +241,20 @@ def _fuse(
         reproduced = min(reproduced, new.reproduced)
     groups = [no_symmetry()] * classes
     agreement = [1.0] * classes
-    # Classes exchange particles; more sweeps let that settle.
-    sweeps = SWEEPS * classes
-    for turn in range(sweeps):
-        on_step(f"sweep {turn + 1} of {sweeps}", 0.5 + 0.5 * turn / sweeps)
-        if symmetry > 1 and turn == sweeps // 2:
-            for c in range(classes):
-                members = np.flatnonzero(labels == c)
-                level = Level(given.subset(members), recipe.fine_blur, recipe, radius)
-                groups[c], agreement[c] = imposed_symmetry(
-                    level, models[c].subset(members), symmetry, recipe
-                )
-        found = [
-            sweep(coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c)
-            for c in range(classes)
-        ]
+    search = coarse, fine, recipe, rng, threads
+    found, labels = _settle(*search, models, labels, groups, _progress(on_step, 0.5, 0.7))
+    if symmetry > 1:
+        for c in range(classes):
+            members = np.flatnonzero(labels == c)
+            level = Level(given.subset(members), recipe.fine_blur, recipe, radius)
+            groups[c], agreement[c] = imposed_symmetry(
+                level, _best(found[c]).subset(members), symmetry, recipe
+            )
         models = [_best(each) for each in found]
-        scores = np.array([[f.scores[0] for f in each] for each in found])
-        new_labels = np.argmax(scores, axis=0)
-        if np.bincount(new_labels, minlength=classes).min() >= FEWEST_PARTICLES:
-            labels = new_labels
+        found, labels = _settle(*search, models, labels, groups, _progress(on_step, 0.7, 0.9))
+    on_step("symmetry, sites and resolution", 0.9)
+    models = [_best(each) for each in found]
+    scores = _scores(found)
     # Class 0 is the largest.
     order = np.argsort(-np.bincount(labels, minlength=classes), kind="stable")
     labels = np.argsort(order)[labels]
@@ -395,6 +391,54 @@ def _weighted_median(values: Float[Array, " N"], weights: Float[Array, " N"]) ->
     return float(values[order][np.searchsorted(below, below[-1] / 2)])
 
 
+def _progress(on_step: OnStep, first: float, last: float) -> Callable[[int], object]:
+    """Report sweeps as the part of the work from one share to another."""
+    return lambda done: on_step(
+        f"sweep {done + 1}", first + (last - first) * min(done / MOST_SWEEPS, 1)
+    )
+
+
+def _settle(
+    coarse: Level,
+    fine: Level,
+    recipe: FuseRecipe,
+    rng: np.random.Generator,
+    threads: int,
+    models: list[Motions],
+    labels: Int[Array, " M"],
+    groups: list[Motions],
+    on_sweep: Callable[[int], object] = lambda done: None,
+) -> tuple[list[list[Found]], Int[Array, " M"]]:
+    """Sweep over all particles, each in every class, until the score no longer rises.
+
+    Returns the poses found in each class, and the class of each particle.
+    """
+    classes = len(models)
+    highest, last_rise = -np.inf, 0
+    for done in range(MOST_SWEEPS):
+        on_sweep(done)
+        found = [
+            sweep(coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c)
+            for c in range(classes)
+        ]
+        models = [_best(each) for each in found]
+        scores = _scores(found)
+        new_labels = np.argmax(scores, axis=0)
+        if np.bincount(new_labels, minlength=classes).min() >= FEWEST_PARTICLES:
+            labels = new_labels
+        score = float(scores.max(axis=0).mean())
+        if score > highest:
+            highest, last_rise = score, done
+        if done - last_rise >= PATIENCE:
+            break
+    return found, labels
+
+
+def _scores(found: list[list[Found]]) -> Float[Array, "C M"]:
+    """Score of each particle's best pose in each class."""
+    return np.array([[f.scores[0] for f in each] for each in found])
+
+
 def _best(found: list[Found]) -> Motions:
     return Motions(np.array([f.R[0] for f in found]), np.array([f.t[0] for f in found]))
 
@@ -428,12 +472,8 @@ def _start(
     """Random starts on some particles, the best on others chosen; all particles placed on it."""
     M = len(given)
     count = min(START_PARTICLES, max(M - VALIDATION, (M + 1) // 2))
-    seeds = rng.spawn(CHAINS)
     mixed = rng.permutation(M)
     own, others = np.sort(mixed[:count]), np.sort(mixed[count:][:VALIDATION])
-    chains = list(
-        pool(threads).map(lambda s: sample(thin.subset(own), recipe, radius, s)[0], seeds)
-    )
     levels = [
         (
             Level(thin.subset(chosen), recipe.coarse_blur, recipe, radius),
@@ -441,18 +481,28 @@ def _start(
         )
         for chosen in (own, others, np.arange(M))
     ]
-    refined = []
-    scores = []
-    for chain in chains:
-        motions = _best(sweep(*levels[0], chain, no_symmetry(), recipe, rng, threads))
-        refined.append(motions)
-        placed = place(*levels[1], (*levels[0], motions), recipe, rng, threads)
-        scores.append(float(np.mean([f.scores[0] for f in placed])))
-    best = int(np.argmax(scores))
-    model = refined[best]
-    alike = [likeness(*levels[0], model, other, recipe) for other in refined if other is not model]
+    nothing = np.zeros(count, int)
+    refined: list[Motions] = []
+    scores: list[float] = []
+    reproduced = 0.0
+    while len(refined) < MOST_CHAINS and reproduced < recipe.min_symmetry:
+        seeds = rng.spawn(CHAINS)
+        chains = list(
+            pool(threads).map(lambda s: sample(thin.subset(own), recipe, radius, s)[0], seeds)
+        )
+        for chain in chains:
+            found, _ = _settle(
+                *levels[0], recipe, rng, threads, [chain], nothing, [no_symmetry()]
+            )
+            refined.append(_best(found[0]))
+            placed = place(*levels[1], (*levels[0], refined[-1]), recipe, rng, threads)
+            scores.append(float(np.mean([f.scores[0] for f in placed])))
+        model = refined[int(np.argmax(scores))]
+        reproduced = max(
+            likeness(*levels[0], model, other, recipe) for other in refined if other is not model
+        )
     placed = place(*levels[2], (*levels[0], model), recipe, rng, threads)
-    return Start(_best(placed), np.array(scores), max(alike))
+    return Start(_best(placed), np.array(scores), reproduced)
 
 
 def _start_from(
