@@ -279,7 +279,7 @@ class Problem:
     def doubts(self, start: Start, candidates: Sequence[Candidate]) -> list[Doubt]:
         """What a start says against itself or against the result: of each cloud the last word."""
         lost = [doubt for each in candidates for doubt in each.contradicted]
-        if start.source == GIVEN:
+        if start.source in (GIVEN, turntable.TURNTABLE):
             poses = candidates[0].solution.poses
             left = self._left(start.poses[0], poses)
             lost += [Doubt(j, LEFT, answerable=True) for j, *_ in left]
