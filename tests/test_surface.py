@@ -6,7 +6,9 @@ import pytest
 from coframe import geometry
 from coframe.align import surface
 from coframe.align.recipe import ALIGN
+from coframe.data.simulate import places
 from coframe.em.constraints import UNCONSTRAINED, Constraints
+from coframe.evaluate import limit
 
 
 @pytest.fixture
@@ -159,3 +161,50 @@ def test_clouds_without_common_surface_stay(rng):
         surfaces_of(clouds), geometry.identity(2, 3), UNCONSTRAINED, ALIGN, 1
     )
     assert found is None
+
+
+def scanned_place(place, points=3000):
+    """Scans from within a place, in units of its extent: clouds about their middles."""
+    scans = places.scanned(place, np.random.default_rng(1), points=points)
+    scale = max(geometry.extent(cloud) for cloud in scans.clouds)
+    middles = np.array([np.median(cloud, 0) for cloud in scans.clouds])
+    clouds = [(cloud - middle) / scale for cloud, middle in zip(scans.clouds, middles, strict=True)]
+    R, t = geometry.rotation(scans.poses), geometry.translation(scans.poses)
+    poses = geometry.pose(R, (t + (R @ middles[..., None])[..., 0] - t.mean(0)) / scale)
+    sigma = [each / scale for each in scans.sigma]
+    return clouds, poses, sigma, scans.normals
+
+
+@pytest.mark.parametrize(("make", "times"), [("room", 2.0), ("hall", 12.0)])
+def test_places_seen_from_within_end_near_the_limit(rng, make, times):
+    """The steps between floor, blocks and pillars are many times as high as the noise."""
+    options = {"sensor": "terrestrial"} if make == "room" else {}
+    place = getattr(places, make)(np.random.default_rng(0), **options)
+    clouds, truth, sigma, normals = scanned_place(place)
+    best = limit(clouds, truth, sigma=sigma, normals=normals, rng=rng)
+    found = refined(clouds, disturbed(truth, rng, size=5e-5)).poses
+    wrong = truth[0] @ geometry.inverse(found[0]) @ found @ geometry.inverse(truth)
+    angles = geometry.angle(geometry.rotation(wrong))[1:]
+    assert angles.mean() < times * best.angle
+
+
+def revolved(rng, count=4, points=1200, noise=3e-4):
+    """Scans of a fluted body of revolution, from around it, in one frame."""
+    clouds = []
+    for j in range(count):
+        z = rng.uniform(-0.4, 0.4, 8 * points)
+        phi = rng.uniform(0, 2 * np.pi, 8 * points)
+        radius = 0.3 + 0.05 * np.cos(4 * z) + 0.01 * np.cos(16 * phi)
+        x = np.stack([radius * np.cos(phi), radius * np.sin(phi), z], 1)
+        seen = x[np.cos(phi - np.pi * j / 2) > -0.2][:points]
+        clouds.append(seen + rng.normal(0, noise, seen.shape))
+    return clouds
+
+
+def test_bodies_that_slid_along_themselves_come_back():
+    """One step is too short: on its way back a cloud meets new surface."""
+    clouds = revolved(np.random.default_rng(1))
+    slid = np.zeros((4, 6))
+    slid[:, 2] = 0, 0.02, -0.02, 0.02
+    start, truth = geometry.exp(slid), geometry.identity(4, 3)
+    assert error(refined(clouds, start).poses, truth) < 0.05 * error(start, truth)

@@ -209,7 +209,8 @@ def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
     with new components until that moves the poses no more than such chance does, and the last poses
     are averaged. Where little holds the clouds, components keep them where coarser ones had dragged
     them. So only one repetition starts from the best trial itself, the others from where the planes
-    of the clouds meet near it; of ends that differ by more than chance, the better one is taken.
+    of the clouds meet near it. So near to each other, overlap is the same: of ends that differ by
+    more than chance the likelier one is taken, unless it contradicts itself clearly more.
     Clouds with more points than a level needs end with several times as many. Also returns the
     poses of candidates that ended elsewhere and are not clearly worse.
     """
@@ -248,8 +249,11 @@ def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
     near = [found.best] * (recipe.repetitions - 1)
     if not run.constraints.targets:  # of which planes know nothing
         near = [_near_planes(run, found, each) for each in near]
-    starts = [*near, found.best, *found.rivals[:1]]
+    starts = [found.best, *near, *found.rivals[:1]]
     chains = run.map([partial(repeat, start=start) for start in starts])
+    own = chains[: recipe.repetitions]
+    own.sort(key=lambda chain: run.value(chain.last), reverse=True)
+    chains = own + chains[recipe.repetitions :]
     chosen = choose(run, found.surfaces, [chain.last for chain in chains])
     best = chains[chosen.best]
     possible = [chains[k].last for k in chosen.possible]
@@ -287,8 +291,11 @@ def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
 
 
 def _near_planes(run: Run, found: Trials, fit: Fit) -> Fit:
-    """A fit as a start: with the poses near its own at which the planes of the clouds meet."""
-    gate = run.recipe.gates[0]
+    """A fit as a start: with the poses near its own at which the planes of the clouds meet.
+
+    No farther away than what is still the same place.
+    """
+    gate = run.recipe.distinct * RADIUS
     return replace(fit, poses=planes.settle(found.surfaces, fit.poses, gate, run.constraints))
 
 
