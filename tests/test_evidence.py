@@ -129,17 +129,22 @@ def test_the_two_faces_of_an_edge_do_not_contradict_each_other() -> None:
 
 
 def test_a_few_points_far_apart_say_nothing_of_what_lies_between_them() -> None:
-    """One cloud saw steps in the ground, the other one some points of the lower ground alone."""
-    rng = np.random.default_rng(0)
+    """Of a floor with steps one cloud saw everything, the other one some points of the lower parts.
 
-    def ground(count: int, step: float) -> np.ndarray:
-        x, y = rng.uniform(0, 1, (count, 2)).T
-        z = step * (x % 0.5 > 0.25)
-        return np.stack([x, y, z], 1) + 0.001 * rng.normal(size=(count, 3))
+    Both saw the walls.
+    """
 
-    dense, sparse = surface(ground(6000, 0.06)), surface(ground(60, 0.0))
-    found = agreement([dense, sparse], geometry.identity(2, 3))
-    assert found.agree[0, 1] > 100
+    def room(floor: int, step: float) -> Surface:
+        rng = np.random.default_rng(floor)
+        walls = rng.uniform(0, 1, (3000, 3))
+        walls[np.arange(3000), np.arange(3000) % 2] = np.arange(3000) // 2 % 2
+        ground = rng.uniform(0, 1, (floor, 3))
+        ground[:, 2] = step * (ground[:, 0] % 0.5 > 0.25)
+        points = np.concatenate([walls, ground])
+        return surface(points + 0.001 * rng.normal(size=points.shape))
+
+    found = agreement([room(4000, 0.1), room(60, 0.0)], geometry.identity(2, 3))
+    assert found.agree.sum() > 300
     assert found.contradict.sum() == 0
 
 
