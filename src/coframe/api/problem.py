@@ -279,6 +279,7 @@ class Problem:
         if any(each.reason == RIVAL for each in result.alternatives):
             listed = ", ".join(result.names[doubt.cloud] for doubt in rivals)
             warnings.append(AMBIGUOUS + (f": {listed}" if listed else ""))
+        warnings += result.warnings
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
         unsure = [j for j, verdict in enumerate(verdicts) if verdict.verdict != "aligned"]
         sizes = [each.extent for each in self.given.summaries]
