@@ -48,8 +48,9 @@ RIVAL = "another fit places it elsewhere and agrees about as well: the data do n
 # What is said where evidence is silent.
 UNCHECKED = (
     "these clouds share too little surface to check by it where they lie, and their verdicts rest"
-    " on the likelihood of the model alone; compare the result with that of another seed"
+    " on the likelihood of the model alone"
 )
+COMPARE = "compare the result with that of another seed"
 
 
 @dataclass(frozen=True)
@@ -314,7 +315,7 @@ def assemble(
     ]
     result = replace(
         result,
-        warnings=(f"{UNCHECKED}: {', '.join(silent)}",) if silent else (),
+        warnings=(f"{UNCHECKED}: {', '.join(silent)}; {COMPARE}",) if silent else (),
         doubts=tuple(told),
         alternatives=tuple(places),
         clouds=tuple(cloud.points for cloud in samples),
