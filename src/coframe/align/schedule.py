@@ -258,7 +258,6 @@ def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
     best = chains[chosen.best]
     possible = [chains[k].last for k in chosen.possible]
     rivals = [fit.poses for fit in possible if _apart(best.last, fit, recipe)]
-    rivals += [fit.poses for fit in found.rivals[1:]]
     deviation = pose_deviation(best.last, run.constraints, recipe)
     ends = [
         poses

@@ -38,10 +38,7 @@ from coframe.start.doubt import Doubt
 from coframe.start.search import GIVEN, IDENTITY, TARGETS, UNMATCHED, Start
 from coframe.types import Array, Poses
 
-AMBIGUOUS = (
-    "the result is ambiguous: different start poses fit about equally well; check the report, or"
-    " give start poses or scans with more overlap"
-)
+AMBIGUOUS = "the result is ambiguous: different start poses fit about equally well"
 
 # What is said of clouds that leave given poses.
 FAR = "these clouds ended far from the poses that were given"
@@ -325,9 +322,15 @@ class Problem:
             )
             if listed:
                 warnings.append(f"{FAR}: {listed}; {TRUST}")
-        if any(each.reason == RIVAL for each in result.alternatives):
-            listed = ", ".join(result.names[doubt.cloud] for doubt in rivals)
-            warnings.append(AMBIGUOUS + (f": {listed}" if listed else ""))
+        if any(each.solution.rivals for each in candidates):
+            moved = {j for a in result.alternatives if a.reason == RIVAL for j in a.clouds}
+            listed = ", ".join(result.names[j] for j in sorted(moved))
+            named = f": {listed}" if listed else ""
+            warnings.append(
+                f"{AMBIGUOUS}{named}; check the clouds in the report, or give start poses or"
+                " scans with more overlap"
+            )
+        warnings += result.warnings
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
         unsure = [j for j, verdict in enumerate(verdicts) if verdict.verdict != "aligned"]
         sizes = [each.extent for each in self.given.summaries]

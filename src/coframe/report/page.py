@@ -18,6 +18,7 @@ from string import Template
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from coframe import geometry
 from coframe.io.files import atomic
 from coframe.io.manifest import own_files
 from coframe.io.transaction import transaction
@@ -126,6 +127,7 @@ def html(
         Section("scene", "Scene", _scene(result, drawn, outliers, colours is not None)),
         Section("poses", "Clouds and poses", _poses(result, drawn, run, quality)),
         *targets,
+        *_alternatives(result),
         Section("links", "Links", links.section(result, quality, run)),
         Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
         Section("convergence", "Convergence", _convergence(result), wide=False),
@@ -423,6 +425,43 @@ def _held(strength: Sequence[str]) -> str:
         f"{axis} {word}" for axis, word in zip("xyz", strength, strict=False) if word != "strong"
     ]
     return ", ".join(loose) or "strong"
+
+
+def _alternatives(result: Registration) -> list[Section]:
+    """Where clouds could lie as well; no section where evidence leaves no such place."""
+    rows = ""
+    for each in result.alternatives:
+        motions = each.poses @ geometry.inverse(result.poses[list(each.clouds)])
+        turn = float(np.degrees(geometry.angle(geometry.rotation(motions))).max())
+        centres = [np.median(result.clouds[j], axis=0) for j in each.clouds]
+        ends = [
+            geometry.transform(T, c[None])[0] - geometry.transform(now, c[None])[0]
+            for T, now, c in zip(each.poses, result.poses[list(each.clouds)], centres, strict=True)
+        ]
+        far = float(np.linalg.norm(ends, axis=1).max())
+        here, there = ("–", "–") if each.contradictions is None else each.contradictions
+        shares = [share if isinstance(share, str) else f"{share:.1%}" for share in (here, there)]
+        cells = [f"{turn:.3g}", lengths([far])[0], *shares, f"{each.lead:.1f}"]
+        listed = ", ".join(name(result.names[j]) for j in each.clouds)
+        matrices = "\n\n".join(map(_matrix, each.poses))
+        rows += (
+            f'<tr><th scope="row">{listed}</th>'
+            + "".join(f"<td>{text(cell)}</td>" for cell in cells)
+            + f'<td>{text(each.reason)}</td><td class="pose"><details><summary>poses</summary>'
+            f"<pre>{matrices}</pre></details></td></tr>"
+        )
+    if not rows:
+        return []
+    words = ("clouds", "turn [°]", "shift", "contradict here", "there", "lead", "why", "poses")
+    head = "".join(f'<th scope="col">{text(word)}</th>' for word in words)
+    body = (
+        f'<div class="scroll"><table class="clouds"><thead><tr>{head}</tr></thead>'
+        f'<tbody>{rows}</tbody></table></div><p class="small">Places that the data do not exclude.'
+        " Contradict: share of the clouds' points in common territory that contradict others, as"
+        " they are and there. Lead: by how many standard deviations they contradict others less as"
+        " they are; from 3 on, the other place is excluded.</p>"
+    )
+    return [Section("alternatives", "Other places", body)]
 
 
 def _matrix(pose: Pose) -> str:

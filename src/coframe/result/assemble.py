@@ -45,6 +45,13 @@ from coframe.types import Array, Pose, Poses
 # Why clouds are in doubt which another fit places elsewhere.
 RIVAL = "another fit places it elsewhere and agrees about as well: the data do not decide"
 
+# What is said where evidence is silent.
+UNCHECKED = (
+    "these clouds share too little surface to check by it where they lie, and their verdicts rest"
+    " on the likelihood of the model alone"
+)
+COMPARE = "compare the result with that of another seed"
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -301,8 +308,15 @@ def assemble(
         for solution, others in zip(solutions, possible, strict=True)
         for each in others
     ]
+    silent = [
+        given.names[j]
+        for solution, seen in zip(solutions, reviews, strict=True)
+        if seen.agreement.silent
+        for j in solution.group
+    ]
     result = replace(
         result,
+        warnings=(f"{UNCHECKED}: {', '.join(silent)}; {COMPARE}",) if silent else (),
         doubts=tuple(told),
         alternatives=tuple(places),
         clouds=tuple(cloud.points for cloud in samples),

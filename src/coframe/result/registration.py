@@ -225,6 +225,9 @@ class Registration:
             history=tuple(
                 replace(step, poses=seen_from_cloud(step.poses)) for step in self.history
             ),
+            alternatives=tuple(
+                replace(each, poses=motion @ each.poses) for each in self.alternatives
+            ),
             targets=None,
             crs="",
         )
