@@ -19,6 +19,7 @@ from coframe.compute.per_cloud import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
 from coframe.input.source import InMemory, Source
+from coframe.start.patches import Patches
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array, Points
 
@@ -47,6 +48,8 @@ class ThinScan:
     tree: cKDTree
     # The direction from which all points can be seen, if there is one.
     view: Float[Array, " 3"] | None
+    # Of all points, stray ones included, where most of the surface faces a few directions.
+    patches: Patches | None = None
 
     def __len__(self) -> int:
         return len(self.points)
@@ -73,6 +76,7 @@ class ThinScan:
     @classmethod
     def of(cls, points: Float[Array, "N 3"], recipe: StartRecipe = START) -> "ThinScan":
         """The scan of points that are one spacing apart already. Stray points are left out."""
+        patches = Patches.of(points)
         tree = cKDTree(points)
         count = tree.query_ball_point(points, recipe.normal_radius, return_length=True)
         line = 2 * recipe.normal_radius  # Points of a line through a point: fewer are stray.
@@ -87,6 +91,7 @@ class ThinScan:
             describe(points, normals, tree, recipe),
             tree,
             find_view(points, normals, recipe),
+            patches if patches.built else None,
         )
 
 

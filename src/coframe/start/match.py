@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.compute.per_cloud import Pair, PerCloud
-from coframe.start import clique_kernels, verify
+from coframe.start import clique_kernels, directions, verify
 from coframe.start.features import ThinScan
 from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Evidence, Motion
@@ -56,6 +56,8 @@ def correspondences(a: ThinScan, b: ThinScan) -> tuple[Int[Array, " m"], Int[Arr
 
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe = START) -> list[Motion]:
     """Motions that carry many points of a onto those of b with similar descriptors, best first."""
+    if a.patches is not None and b.patches is not None:
+        return directions.find_motions(a.patches, b.patches, recipe)
     i, j = correspondences(a, b)
     if len(i) < clique_kernels.MIN_CORRESPONDENCES:
         return []
@@ -164,6 +166,14 @@ def edge_between(
     A `guess` counts as it is, too: on surfaces that leave a direction free, ICP may only move it.
     """
     known = [] if guess is None else [guess]
+    if a.patches is not None and b.patches is not None:
+        settled = [directions.settle(a.patches, b.patches, motion, recipe) for motion in known]
+        found = [
+            directions.evidence_for(a.patches, b.patches, motion, recipe)
+            for motion in (*known, *settled, *motions)
+        ]
+        found = _distinct([*found, verify.NO_EVIDENCE], recipe)
+        return Edge(*pair, found[0], tuple(found[1:]), min(len(a), len(b)))
     found = [verify.verify(a, b, motion, recipe) for motion in (*known, *motions)]
     found += [verify.evidence_for(a, b, motion, recipe) for motion in known]
     found = _distinct(found, recipe)

@@ -20,7 +20,7 @@ from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.source import Source
-from coframe.start import features, graph, match, planar, verify
+from coframe.start import assembly, features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import ThinScan
 from coframe.start.graph import Graph, Groups
@@ -288,7 +288,7 @@ class _Search:
     def _match(
         self, scans: PerCloud[ThinScan], pairs: list[Pair], guesses: list[Motion] | None = None
     ) -> list[Edge]:
-        return match.match_pairs(
+        edges = match.match_pairs(
             scans,
             pairs,
             guesses=guesses,
@@ -297,6 +297,7 @@ class _Search:
             checkpoint=self.checkpoint,
             recipe=self.recipe,
         )
+        return assembly.consistent(scans, edges, self.recipe)
 
     def _connect_groups(
         self,
@@ -315,7 +316,9 @@ class _Search:
         tried = matches.pairs
         main = set(groups[0])
         reversed_ones: set[int] = set()
-        waiting = list(groups[1:])
+        # The sides of a built place are known.
+        built = scans.map(assembly.is_built)
+        waiting = [group for group in groups[1:] if not all(built[j] for j in group)]
         progress = True
         while waiting and progress:
             progress = False
