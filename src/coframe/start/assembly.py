@@ -48,9 +48,8 @@ def consistent(
     scans: PerCloud[ThinScan], edges: Sequence[Edge], recipe: StartRecipe = START
 ) -> list[Edge]:
     """The edges of built scans, at the motions at which all scans fit best together."""
-    built = scans.map(is_built)
-    others = [edge for edge in edges if not (built[edge.first] and built[edge.second])]
-    edges = [edge for edge in edges if built[edge.first] and built[edge.second]]
+    if not all(scans.map(has_patches)):
+        return list(edges)
     strong = sorted(edges, key=lambda edge: -edge.best.weight)
     best: Joined | None = None
     seeds: list[Edge] = []
@@ -63,14 +62,17 @@ def consistent(
         found = join(scans, edges, edge, recipe)
         if best is None or found.evidence > best.evidence:
             best = found
-    if best is not None:
-        edges = [_settled(best, edge, recipe) for edge in edges]
-    return [*others, *edges]
+    return list(edges) if best is None else [_settled(best, edge, recipe) for edge in edges]
+
+
+def has_patches(scan: ThinScan) -> bool:
+    """Whether a scan is one of a built place."""
+    return scan.patches is not None
 
 
 def is_built(scan: ThinScan) -> bool:
-    """Whether most of a scan's flat surface faces a few directions."""
-    return scan.patches is not None
+    """Whether most of a scan's surface faces a few directions."""
+    return scan.patches is not None and scan.patches.built
 
 
 def join(

@@ -18,21 +18,27 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.start import patch_kernels
-from coframe.start.patches import SAME, Directions, Patches
+from coframe.start.patches import SAME, Patches
 from coframe.start.recipe import StartRecipe
 from coframe.start.verify import MIN_MATCHED, Evidence, Motion, motion_about, motion_distances
 from coframe.types import Array
 
 # [limit] Rotations of a pair: those that carry a box onto itself.
 ROTATIONS = 24
+# [limit] Directions of the other scan that may be up where one scan has up: floor and ceiling.
+UPRIGHT = 2
+# [size] Azimuths about a direction that are told apart.
+AZIMUTHS = 180
+# [limit] Azimuths nearer to each other than so many are one rotation.
+APART = 5
 # [limit] Shifts along each of three directions, the most frequent direction first.
 SHIFTS = (8, 8, 12)
 # [size] Patches that are tried at every shift, and that planes are fitted with.
-TRIED = 300
+TRIED = 400
 # [size] Motions of a pair whose planes are fitted.
-FITTED = 32
+FITTED = 40
 # [size] Motions of these that are settled.
-SETTLED = 6
+SETTLED = 8
 # [size] Fits of planes with each gate.
 FITS = 2
 # [limit] [spacings] How exact motions are after the first fits.
@@ -47,11 +53,13 @@ SIGMAS = 3.0
 
 def find_motions(a: Patches, b: Patches, recipe: StartRecipe) -> list[Motion]:
     """Motions between two scans, those with the most evidence."""
+    if not (a.fixes_shifts and b.fixes_shifts):
+        return []
     some = spread(a, TRIED)
-    axes = _axes(b.faces)
+    axes = _axes(b)
     motions: list[Motion] = []
     evidence: list[float] = []
-    for R in rotations(a.faces, b.faces):
+    for R in rotations(a, b):
         offsets = [
             _offsets(a, b, R, axis, most, recipe) for axis, most in zip(axes, SHIFTS, strict=True)
         ]
@@ -99,35 +107,65 @@ def settle(a: Patches, b: Patches, motion: Motion, recipe: StartRecipe) -> Motio
     return motion
 
 
-def rotations(a: Directions, b: Directions) -> list[Float[Array, "3 3"]]:
-    """Rotations that carry two directions of a onto two of b, those first that match the most."""
+def rotations(a: Patches, b: Patches) -> list[Float[Array, "3 3"]]:
+    """Rotations that carry directions of a onto directions of b, the most likely first."""
     found: list[tuple[float, Array]] = []
-    for (i, j), (k, m) in product(a.pairs, b.pairs):
-        if abs(a.axes[i] @ a.axes[j] - b.axes[k] @ b.axes[m]) > np.sqrt(1 - SAME**2):
+    one, other = a.faces, b.faces
+    for (i, j), (k, m) in product(one.pairs, other.pairs):
+        if abs(one.axes[i] @ one.axes[j] - other.axes[k] @ other.axes[m]) > np.sqrt(1 - SAME**2):
             continue
-        R = _frame(b.axes[k], b.axes[m]) @ _frame(a.axes[i], a.axes[j]).T
-        alike = (a.axes @ R.T) @ b.axes.T > SAME
-        both = np.minimum(a.shares[:, None], b.shares)
+        R = _frame(other.axes[k], other.axes[m]) @ _frame(one.axes[i], one.axes[j]).T
+        alike = (one.axes @ R.T) @ other.axes.T > SAME
+        both = np.minimum(one.shares[:, None], other.shares)
         found.append((float(np.where(alike, both, 0.0).max(1).sum()), R))
     found.sort(key=lambda each: -each[0])
+    turns = [R for axis in other.axes[:UPRIGHT] for R in _turns(a, b, one.axes[0], axis)]
     kept: list[Array] = []
-    for _, R in found:
+    for R in (*(R for _, R in found), *turns):
         if len(kept) == ROTATIONS:
             break
-        if all(np.trace(R.T @ other) < 1 + 2 * SAME for other in kept):
+        if all(np.trace(R.T @ each) < 1 + 2 * SAME for each in kept):
             kept.append(R)
     return kept
 
 
-def spread(patches: Patches, count: int) -> Array:
-    """Rows of about so many flat patches, as many of each direction (normal-space sampling).
+def _turns(
+    a: Patches, b: Patches, own: Float[Array, " 3"], axis: Float[Array, " 3"]
+) -> list[Float[Array, "3 3"]]:
+    """Rotations that carry one direction onto another, so that what else there is faces alike."""
+    frames = [np.linalg.svd(each[None])[2][[1, 2, 0]] for each in (own, axis)]
+    for frame, each in zip(frames, (own, axis), strict=True):
+        frame[2] = each
+        frame[1] = np.cross(each, frame[0])
+    azimuths = []
+    for patches, frame in zip((a, b), frames, strict=True):
+        x, y, z = frame @ patches.normals.T
+        weight = np.where(patches.flat & (np.abs(z) < geometry.ALIKE), patches.areas, 0.0)
+        position = np.arctan2(y, x) / (2 * np.pi) * AZIMUTHS % AZIMUTHS
+        azimuths.append(np.bincount(position.astype(int) % AZIMUTHS, weight, minlength=AZIMUTHS))
+    votes = np.array([np.roll(azimuths[0], k) @ azimuths[1] for k in range(AZIMUTHS)])
+    votes = sum((3 - abs(k)) * np.roll(votes, k) for k in range(-2, 3))
+    best: list[int] = []
+    for k in np.argsort(-votes, kind="stable").tolist():
+        apart = [min(abs(k - each), AZIMUTHS - abs(k - each)) for each in best]
+        if len(best) < ROTATIONS // UPRIGHT and all(each > APART for each in apart):
+            best.append(k)
+    turns = geometry.exp_rotation(
+        np.outer(np.array(best) * (2 * np.pi / AZIMUTHS), [0.0, 0.0, 1.0])
+    )
+    return [frames[1].T @ turn @ frames[0] for turn in turns]
 
-    Most patches of a hall are floor and ceiling, which say nothing of shifts along them.
+
+def spread(patches: Patches, count: int) -> Array:
+    """Rows of about so many patches, as many of each direction (normal-space sampling).
+
+    Most patches of a hall are floor and ceiling, which say nothing of shifts along them. Those that
+    are not flat count as one more direction: edges are what floats where scans do not fit.
     """
     axes = patches.faces.axes
     cosines = np.column_stack([patches.normals @ axes.T, np.full(len(patches), SAME)])
     group = np.where(patches.flat, cosines.argmax(1), -1)
-    kinds = sorted((np.flatnonzero(group == k) for k in range(len(axes) + 1)), key=len)
+    kinds = sorted((np.flatnonzero(group == k) for k in range(-1, len(axes) + 1)), key=len)
     found = []
     for number, rows in enumerate(kinds):
         share = min(len(rows), count // (len(kinds) - number))
@@ -143,13 +181,15 @@ def _frame(one: Float[Array, " 3"], other: Float[Array, " 3"]) -> Float[Array, "
     return np.column_stack([x, y, np.cross(x, y)])
 
 
-def _axes(of: Directions) -> Float[Array, "3 3"]:
+def _axes(of: Patches) -> Float[Array, "3 3"]:
     """Three directions, as rows, that fix a shift; what is missing is perpendicular."""
-    first = of.axes[0]
-    second = of.axes[next(j for i, j in of.pairs if i == 0)]
+    axes = of.faces.axes
+    first = axes[0]
+    beside = next((axis for axis in axes if abs(axis @ first) < geometry.ALIKE), None)
+    second = of.normals[of.across][np.argmax(of.areas[of.across])] if beside is None else beside
     normal = np.cross(first, second)
     normal = normal / np.linalg.norm(normal)
-    third = next((axis for axis in of.axes if abs(axis @ normal) > geometry.ALIKE), normal)
+    third = next((axis for axis in axes if abs(axis @ normal) > geometry.ALIKE), normal)
     return np.array([first, second, third])
 
 
@@ -258,7 +298,8 @@ def _fit(
     height = ((x - b.centres[j]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
     cosine = ((a.normals[some] @ geometry.rotation(motion).T) * normals).sum(1)
-    kept = b.flat[j] & (np.abs(height) < gate) & (across < b.radii[j]) & (cosine > geometry.ALIKE)
+    kept = a.flat[some] & b.flat[j] & (np.abs(height) < gate)
+    kept &= (across < b.radii[j]) & (cosine > geometry.ALIKE)
     if kept.sum() < MIN_MATCHED:
         return motion, np.empty((0, 6)), np.zeros(3)
     x, normals, height = x[kept], normals[kept], height[kept]

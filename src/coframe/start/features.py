@@ -48,7 +48,7 @@ class ThinScan:
     tree: cKDTree
     # The direction from which all points can be seen, if there is one.
     view: Float[Array, " 3"] | None
-    # Of all points, stray ones included, where most of the surface faces a few directions.
+    # Of all points, stray ones included, where the scans are of a built place.
     patches: Patches | None = None
 
     def __len__(self) -> int:
@@ -76,7 +76,6 @@ class ThinScan:
     @classmethod
     def of(cls, points: Float[Array, "N 3"], recipe: StartRecipe = START) -> "ThinScan":
         """The scan of points that are one spacing apart already. Stray points are left out."""
-        patches = Patches.of(points)
         tree = cKDTree(points)
         count = tree.query_ball_point(points, recipe.normal_radius, return_length=True)
         line = 2 * recipe.normal_radius  # Points of a line through a point: fewer are stray.
@@ -91,7 +90,6 @@ class ThinScan:
             describe(points, normals, tree, recipe),
             tree,
             find_view(points, normals, recipe),
-            patches if patches.built else None,
         )
 
 

@@ -2,7 +2,8 @@
 """Motions between pairs of scans: descriptors matched, correspondences pruned, motions verified.
 
 Descriptors of a pair give correspondences, most of them wrong. `clique_kernels` finds motions that
-many of them agree with, and `verify` the evidence for each.
+many of them agree with, and `verify` the evidence for each. Scans of built places have patches;
+their motions and evidence are those of `directions`.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from coframe.start.verify import Evidence, Motion
 from coframe.types import Array
 
 # [format] The way in which motions are found: what a checkpoint of another one knows is not used.
-MATCHER = "cliques/1"
+MATCHER = "cliques/1 directions/1"
 # [size] Descriptors that serve as words when clouds are compared.
 WORDS = 200
 
@@ -136,13 +137,15 @@ def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe)
     digests = scans.map(_digest)
     numbers = (
         f"{MATCHER} {recipe.motions_per_pair} {recipe.first_gate} {recipe.neighbour_distance}"
-        f" {recipe.min_normal_cosine} {recipe.motion_radius}"
+        f" {recipe.min_normal_cosine} {recipe.motion_radius} {recipe.last_gate}"
+        f" {recipe.soft_stiffness} {recipe.patch_evidence} {recipe.patch_conflict}"
     )
     return [np.array([digests[a], digests[b], numbers]) for a, b in pairs]
 
 
 def _digest(scan: ThinScan) -> str:
-    return digest(scan.points, scan.normals, scan.descriptors)
+    patches = [] if scan.patches is None else [scan.patches.centres]
+    return digest(scan.points, scan.normals, scan.descriptors, *patches)
 
 
 def edge_at(

@@ -89,7 +89,7 @@ class StartRecipe:
     patch_evidence: float = 0.07
     # [ratio] What a patch counts that contradicts. [chosen on proving/tune, 2026-11-18: of true
     # pairs in rooms and halls at most 1 patch in 100 contradicts, of those a pillar off 3 or more]
-    patch_conflict: float = 14.0
+    patch_conflict: float = 25.0
 
     # --- graph: which edges are used, and the poses they give ---
 

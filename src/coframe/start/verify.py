@@ -98,9 +98,9 @@ def motion_distance(one: Motion, other: Motion, recipe: StartRecipe = START) -> 
 
 
 def motion_distances(
-    some: Float[Array, "n 4 4"], others: Float[Array, "n 4 4"], recipe: StartRecipe = START
+    some: Float[Array, "n 4 4"], others: Float[Array, "_ 4 4"], recipe: StartRecipe = START
 ) -> Float[Array, " n"]:
-    """`motion_distance` of each motion and its counterpart."""
+    """`motion_distance` of each motion and its counterpart, or of all and a single one."""
     turns = np.swapaxes(geometry.rotation(some), 1, 2) @ geometry.rotation(others)
     shifts = geometry.translation(some) - geometry.translation(others)
     return recipe.motion_radius * geometry.angle(turns) + np.linalg.norm(shifts, axis=1)
