@@ -152,5 +152,5 @@ def test_a_body_is_no_built_place() -> None:
 @pytest.mark.parametrize("count", [1, 3, 30])
 def test_few_points_have_patches_and_are_no_built_place(count: int) -> None:
     points = np.random.default_rng(0).normal(size=(count, 3))
-    assert not Patches.of(points).built
-    assert not Patches.of(np.zeros((count, 3))).built
+    assert not Patches.of(points).built()
+    assert not Patches.of(np.zeros((count, 3))).built()

@@ -70,9 +70,9 @@ def has_patches(scan: ThinScan) -> bool:
     return scan.patches is not None
 
 
-def is_built(scan: ThinScan) -> bool:
+def is_built(scan: ThinScan, recipe: StartRecipe) -> bool:
     """Whether most of a scan's surface faces a few directions."""
-    return scan.patches is not None and scan.patches.built
+    return scan.patches is not None and scan.patches.built(recipe)
 
 
 def join(

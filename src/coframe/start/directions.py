@@ -144,7 +144,7 @@ def _turns(
         position = np.arctan2(y, x) / (2 * np.pi) * AZIMUTHS % AZIMUTHS
         azimuths.append(np.bincount(position.astype(int) % AZIMUTHS, weight, minlength=AZIMUTHS))
     votes = np.array([np.roll(azimuths[0], k) @ azimuths[1] for k in range(AZIMUTHS)])
-    votes = sum((3 - abs(k)) * np.roll(votes, k) for k in range(-2, 3))
+    votes = np.sum([(3 - abs(k)) * np.roll(votes, k) for k in range(-2, 3)], axis=0)
     best: list[int] = []
     for k in np.argsort(-votes, kind="stable").tolist():
         apart = [min(abs(k - each), AZIMUTHS - abs(k - each)) for each in best]

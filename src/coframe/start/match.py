@@ -155,6 +155,16 @@ def edge_at(
     return edge_between(a, b, pair, [], recipe, guess=guess)
 
 
+def verify_motion(
+    a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START
+) -> Evidence:
+    """Refine a motion and collect the evidence for it, of patches where the scans have some."""
+    if a.patches is None or b.patches is None:
+        return verify.verify(a, b, motion, recipe)
+    settled = directions.settle(a.patches, b.patches, motion, recipe)
+    return directions.evidence_for(a.patches, b.patches, settled, recipe)
+
+
 def edge_between(
     a: ThinScan,
     b: ThinScan,
@@ -170,10 +180,10 @@ def edge_between(
     """
     known = [] if guess is None else [guess]
     if a.patches is not None and b.patches is not None:
-        settled = [directions.settle(a.patches, b.patches, motion, recipe) for motion in known]
-        found = [
+        found = [verify_motion(a, b, motion, recipe) for motion in known]
+        found += [
             directions.evidence_for(a.patches, b.patches, motion, recipe)
-            for motion in (*known, *settled, *motions)
+            for motion in (*known, *motions)
         ]
         found = _distinct([*found, verify.NO_EVIDENCE], recipe)
         return Edge(*pair, found[0], tuple(found[1:]), min(len(a), len(b)))

@@ -20,6 +20,7 @@ from scipy.spatial import cKDTree
 
 from coframe import geometry
 from coframe.start import patch_kernels
+from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
 
 # [size] Points of a patch.
@@ -141,8 +142,9 @@ class Patches:
     radii: Float[Array, " n"]
     variances: Float[Array, " n"]
     flat: Bool[Array, " n"]
-    # Where the scan was seen from.
+    # Where the scan was seen from, and the share of patches that cannot have been seen from there.
     place: Float[Array, " 3"]
+    misseen: float
 
     def __len__(self) -> int:
         return len(self.centres)
@@ -177,10 +179,13 @@ class Patches:
         """Whether enough faces across the first direction: ground alone can slide."""
         return bool(len(self.faces.axes) and self.across.sum() >= FEWEST)
 
-    @property
-    def built(self) -> bool:
-        """Whether a few directions have most of the flat surface, and much of all surface."""
-        if not self.fixes_shifts:
+    def built(self, recipe: StartRecipe = START) -> bool:
+        """Whether a few directions have most of the flat surface, and much of all surface.
+
+        Scans that were merged, too, were not seen from one place: what they looked through is not
+        known.
+        """
+        if not self.fixes_shifts or self.misseen > recipe.max_hidden_share:
             return False
         few = float(self.faces.shares[:FEW].sum())
         flat = float(self.areas[self.flat].sum() / self.areas.sum())
@@ -199,10 +204,10 @@ class Patches:
         flat = (values[:, 0] < FLAT * values[:, 1]) & (values[:, 1] > FLAT * values[:, 2])
         normals = axes[:, :, 0]
         radii = distances.reshape(len(points), count)[:, -1]
-        place = find_place(centres, normals, radii, flat)
+        place, misseen = find_place(centres, normals, radii, flat)
         outward = ((place - centres) * normals).sum(1) < 0
         normals = np.where(outward[:, None], -normals, normals)
-        return cls(centres, normals, radii, values[:, 0], flat, place)
+        return cls(centres, normals, radii, values[:, 0], flat, place, misseen)
 
 
 def find_place(
@@ -210,8 +215,8 @@ def find_place(
     normals: Float[Array, "n 3"],
     radii: Float[Array, " n"],
     flat: Bool[Array, " n"],
-) -> Float[Array, " 3"]:
-    """The place from which the fewest patches cannot have been seen.
+) -> tuple[Float[Array, " 3"], float]:
+    """The place from which the fewest patches cannot have been seen, and their share.
 
     It is sought from within the scan and from all sides, near the middle first: in a convex room
     every place will do.
@@ -243,7 +248,7 @@ def find_place(
         place, least = _descend(misseen, places[k], wrong[k], size)
         if least < fewest:
             best, fewest = place, least
-    return best
+    return best, fewest / len(centres)
 
 
 def _descend(

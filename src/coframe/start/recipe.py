@@ -84,11 +84,12 @@ class StartRecipe:
     # --- directions: scans of built places ---
 
     # [nats] The evidence of a patch of a built place that agrees. Patches share points with a dozen
-    # others, so it is less than a point's. [chosen on proving/tune, 2026-11-18: depth cameras that
-    # see different corners of a room reach 57 nats, true neighbours 80 and more]
+    # others, so it is less than a point's. [chosen on proving/tune, 2026-11-18: views of different
+    # corners of a room reach 57 nats, true neighbours that share a half 80 and more]
     patch_evidence: float = 0.07
-    # [ratio] What a patch counts that contradicts. [chosen on proving/tune, 2026-11-18: of true
-    # pairs in rooms and halls at most 1 patch in 100 contradicts, of those a pillar off 3 or more]
+    # [ratio] How many that agree are refuted by a patch that contradicts. [chosen on proving/tune,
+    # 2026-11-18: in halls 14 prefers a wrong pillar where 1 patch in 60 contradicts; true pairs
+    # have at most 1 in 100]
     patch_conflict: float = 25.0
 
     # --- graph: which edges are used, and the poses they give ---

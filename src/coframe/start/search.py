@@ -72,7 +72,7 @@ class ThinScans:
         side = features.find_spacing(clouds, summaries, points)
         scans = clouds.map_keep(_thin_scan, summaries, shared=(side, recipe))
         # All or none: evidence of patches and of points does not compare.
-        built = D == 3 and 2 * sum(scans.map(assembly.is_built)) > len(scans)
+        built = D == 3 and 2 * sum(scans.map(assembly.is_built, shared=(recipe,))) > len(scans)
         scans = scans.map_keep(_with_patches, shared=(built,))
         return cls(scans, np.pad(centres, ((0, 0), (0, 3 - D))), side, D)
 
@@ -431,7 +431,7 @@ def contradicted_clouds(
             moved.append((edge, motion))
     pairs = [(edge.first, edge.second) for edge, _ in moved]
     motions = [motion for _, motion in moved]
-    left = start.thin.scans.map_pairs(verify.verify, pairs, motions, [recipe] * len(pairs))
+    left = start.thin.scans.map_pairs(match.verify_motion, pairs, motions, [recipe] * len(pairs))
     for (edge, _), found in zip(moved, left, strict=True):
         if found.weight < recipe.rival_share * edge.best.weight:
             contradicted[[edge.first, edge.second]] += edge.best.weight
