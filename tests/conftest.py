@@ -42,6 +42,7 @@ _compiled = {
     "sequence/sampling_kernels.py",
     "start/clique_kernels.py",
     "particles/density_kernels.py",
+    "start/patch_kernels.py",
     "start/planar_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled

@@ -19,6 +19,7 @@ from coframe.compute.per_cloud import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
 from coframe.input.source import InMemory, Source
+from coframe.start.patches import Patches
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array, Points
 
@@ -47,6 +48,8 @@ class ThinScan:
     tree: cKDTree
     # The direction from which all points can be seen, if there is one.
     view: Float[Array, " 3"] | None
+    # Of all points, stray ones included, where the scans are of a built place.
+    patches: Patches | None = None
 
     def __len__(self) -> int:
         return len(self.points)

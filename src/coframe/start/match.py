@@ -2,7 +2,8 @@
 """Motions between pairs of scans: descriptors matched, correspondences pruned, motions verified.
 
 Descriptors of a pair give correspondences, most of them wrong. `clique_kernels` finds motions that
-many of them agree with, and `verify` the evidence for each.
+many of them agree with, and `verify` the evidence for each. Scans of built places have patches;
+their motions and evidence are those of `directions`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +14,14 @@ from jaxtyping import Float, Int
 
 from coframe.compute.checkpoint import Checkpoint, digest
 from coframe.compute.per_cloud import Pair, PerCloud
-from coframe.start import clique_kernels, verify
+from coframe.start import clique_kernels, directions, verify
 from coframe.start.features import ThinScan
 from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Evidence, Motion
 from coframe.types import Array
 
 # [format] The way in which motions are found: what a checkpoint of another one knows is not used.
-MATCHER = "cliques/1"
+MATCHER = "cliques/1 directions/1"
 # [size] Descriptors that serve as words when clouds are compared.
 WORDS = 200
 
@@ -56,6 +57,8 @@ def correspondences(a: ThinScan, b: ThinScan) -> tuple[Int[Array, " m"], Int[Arr
 
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe = START) -> list[Motion]:
     """Motions that carry many points of a onto those of b with similar descriptors, best first."""
+    if a.patches is not None and b.patches is not None:
+        return directions.find_motions(a.patches, b.patches, recipe)
     i, j = correspondences(a, b)
     if len(i) < clique_kernels.MIN_CORRESPONDENCES:
         return []
@@ -134,13 +137,15 @@ def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe)
     digests = scans.map(_digest)
     numbers = (
         f"{MATCHER} {recipe.motions_per_pair} {recipe.first_gate} {recipe.neighbour_distance}"
-        f" {recipe.min_normal_cosine} {recipe.motion_radius}"
+        f" {recipe.min_normal_cosine} {recipe.motion_radius} {recipe.last_gate}"
+        f" {recipe.soft_stiffness} {recipe.patch_evidence} {recipe.patch_conflict}"
     )
     return [np.array([digests[a], digests[b], numbers]) for a, b in pairs]
 
 
 def _digest(scan: ThinScan) -> str:
-    return digest(scan.points, scan.normals, scan.descriptors)
+    patches = [] if scan.patches is None else [scan.patches.centres]
+    return digest(scan.points, scan.normals, scan.descriptors, *patches)
 
 
 def edge_at(
@@ -148,6 +153,16 @@ def edge_at(
 ) -> Edge:
     """The edge of two scans at a single motion."""
     return edge_between(a, b, pair, [], recipe, guess=guess)
+
+
+def verify_motion(
+    a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START
+) -> Evidence:
+    """Refine a motion and collect the evidence for it, of patches where the scans have some."""
+    if a.patches is None or b.patches is None:
+        return verify.verify(a, b, motion, recipe)
+    settled = directions.settle(a.patches, b.patches, motion, recipe)
+    return directions.evidence_for(a.patches, b.patches, settled, recipe)
 
 
 def edge_between(
@@ -164,6 +179,14 @@ def edge_between(
     A `guess` counts as it is, too: on surfaces that leave a direction free, ICP may only move it.
     """
     known = [] if guess is None else [guess]
+    if a.patches is not None and b.patches is not None:
+        found = [verify_motion(a, b, motion, recipe) for motion in known]
+        found += [
+            directions.evidence_for(a.patches, b.patches, motion, recipe)
+            for motion in (*known, *motions)
+        ]
+        found = _distinct([*found, verify.NO_EVIDENCE], recipe)
+        return Edge(*pair, found[0], tuple(found[1:]), min(len(a), len(b)))
     found = [verify.verify(a, b, motion, recipe) for motion in (*known, *motions)]
     found += [verify.evidence_for(a, b, motion, recipe) for motion in known]
     found = _distinct(found, recipe)

@@ -20,11 +20,12 @@ from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.source import Source
-from coframe.start import features, graph, match, planar, verify
+from coframe.start import assembly, features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import ThinScan
 from coframe.start.graph import Graph, Groups
 from coframe.start.match import Edge
+from coframe.start.patches import Patches
 from coframe.start.recipe import START, StartRecipe
 from coframe.start.verify import Motion
 from coframe.types import Array, Pose, Poses
@@ -70,6 +71,9 @@ class ThinScans:
         centres = np.array([summary.median for summary in summaries])
         side = features.find_spacing(clouds, summaries, points)
         scans = clouds.map_keep(_thin_scan, summaries, shared=(side, recipe))
+        # All or none: evidence of patches and of points does not compare.
+        built = D == 3 and 2 * sum(scans.map(assembly.is_built, shared=(recipe,))) > len(scans)
+        scans = scans.map_keep(_with_patches, shared=(built,))
         return cls(scans, np.pad(centres, ((0, 0), (0, 3 - D))), side, D)
 
     def __len__(self) -> int:
@@ -149,7 +153,8 @@ def find_start(
         tried += found.pairs
         if best is None or found.certainty > best.certainty:
             best = found
-        if best.certainty == (True, -1):
+        # Of a built place nothing is left but planes where points are few.
+        if best.certainty == (True, -1) or all(thin.scans.map(assembly.has_patches)):
             break
     assert best is not None
     return replace(best, pairs=tried)
@@ -288,7 +293,7 @@ class _Search:
     def _match(
         self, scans: PerCloud[ThinScan], pairs: list[Pair], guesses: list[Motion] | None = None
     ) -> list[Edge]:
-        return match.match_pairs(
+        edges = match.match_pairs(
             scans,
             pairs,
             guesses=guesses,
@@ -297,6 +302,7 @@ class _Search:
             checkpoint=self.checkpoint,
             recipe=self.recipe,
         )
+        return assembly.consistent(scans, edges, self.recipe)
 
     def _connect_groups(
         self,
@@ -315,7 +321,8 @@ class _Search:
         tried = matches.pairs
         main = set(groups[0])
         reversed_ones: set[int] = set()
-        waiting = list(groups[1:])
+        # The sides of the surfaces of a built place are known.
+        waiting = [] if all(scans.map(assembly.has_patches)) else list(groups[1:])
         progress = True
         while waiting and progress:
             progress = False
@@ -424,7 +431,7 @@ def contradicted_clouds(
             moved.append((edge, motion))
     pairs = [(edge.first, edge.second) for edge, _ in moved]
     motions = [motion for _, motion in moved]
-    left = start.thin.scans.map_pairs(verify.verify, pairs, motions, [recipe] * len(pairs))
+    left = start.thin.scans.map_pairs(match.verify_motion, pairs, motions, [recipe] * len(pairs))
     for (edge, _), found in zip(moved, left, strict=True):
         if found.weight < recipe.rival_share * edge.best.weight:
             contradicted[[edge.first, edge.second]] += edge.best.weight
@@ -433,8 +440,14 @@ def contradicted_clouds(
 
 
 def _thin_scan(cloud: Source, summary: Summary, side: float, recipe: StartRecipe) -> ThinScan:
-    make = ThinScan.of if len(summary.median) == 3 else planar.planar_scan
-    return make(features.thin(cloud, summary, side) / side, recipe)
+    points = features.thin(cloud, summary, side) / side
+    if len(summary.median) == 2:
+        return planar.planar_scan(points, recipe)
+    return replace(ThinScan.of(points, recipe), patches=Patches.of(points))
+
+
+def _with_patches(scan: ThinScan, built: bool) -> ThinScan:
+    return scan if built else replace(scan, patches=None)
 
 
 def _flip(scan: ThinScan, reverse: bool, recipe: StartRecipe) -> ThinScan:

@@ -98,9 +98,9 @@ def motion_distance(one: Motion, other: Motion, recipe: StartRecipe = START) -> 
 
 
 def motion_distances(
-    some: Float[Array, "n 4 4"], others: Float[Array, "n 4 4"], recipe: StartRecipe = START
+    some: Float[Array, "n 4 4"], others: Float[Array, "_ 4 4"], recipe: StartRecipe = START
 ) -> Float[Array, " n"]:
-    """`motion_distance` of each motion and its counterpart."""
+    """`motion_distance` of each motion and its counterpart, or of all and a single one."""
     turns = np.swapaxes(geometry.rotation(some), 1, 2) @ geometry.rotation(others)
     shifts = geometry.translation(some) - geometry.translation(others)
     return recipe.motion_radius * geometry.angle(turns) + np.linalg.norm(shifts, axis=1)
@@ -116,7 +116,7 @@ def verify_slides(
     _, vectors, spread, centre = _information(a, b, motion, on, recipe)
     twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
     return [
-        verify(a, b, _motion_about(sign * far * twist, centre) @ motion, recipe)
+        verify(a, b, motion_about(sign * far * twist, centre) @ motion, recipe)
         for far in _slides(recipe)
         for sign in (1, -1)
     ]
@@ -156,7 +156,7 @@ def _icp_step(a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: Sta
     J = np.concatenate([np.cross(moved - centre, normals), normals], 1)
     H = (J * weight[:, None]).T @ J
     damped = H + DAMPING * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6)
-    return _motion_about(-np.linalg.solve(damped, J.T @ (weight * height)), centre)
+    return motion_about(-np.linalg.solve(damped, J.T @ (weight * height)), centre)
 
 
 def _points_on_surface(
@@ -205,7 +205,7 @@ def _information(
     return values, vectors, spread, centre
 
 
-def _motion_about(twist: Float[Array, " 6"], centre: Float[Array, " 3"]) -> Motion:
+def motion_about(twist: Float[Array, " 6"], centre: Float[Array, " 3"]) -> Motion:
     """The motion x -> exp(omega) (x - c) + c + tau."""
     R = geometry.exp_rotation(twist[:3])
     return geometry.pose(R, centre - R @ centre + twist[3:])
