@@ -112,8 +112,6 @@ def _plan_axes(result: Registration) -> tuple[Float[Array, "M 2"], str]:
     if centres.shape[1] == 2:
         return centres, ""
     least = 2 - int(np.argmin(np.ptp(centres, axis=0)[::-1]))  # z, where all are alike
-    if least == 1:
-        return centres[:, [0, 2]] * [1, -1], " along the y axis"
     return np.delete(centres, least, axis=1), f" along the {'xyz'[least]} axis"
 
 
