@@ -376,7 +376,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
     if quality.tolerance is not None:
         shares = ["–" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
         hint = "share of the distances to linked clouds that are within the tolerance"
-        columns.insert(3, (f"within {quality.tolerance:.3g}", hint, shares))
+        columns.insert(3, (run.within(quality.tolerance), hint, shares))
     columns += [
         (
             "held",
