@@ -203,10 +203,11 @@ def page(
 def _summary(result: Registration, run: Run, outliers: float) -> str:
     good = sum(v.verdict == "aligned" for v in result.verdicts)
     residuals = [v.residual for v in result.verdicts if v.verdict != "failed"] or [np.nan]
+    gap = lengths([float(np.median(residuals))])[0]
     values = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
         (count(sum(result.counts)), "points"),
-        (f"{lengths([float(np.median(residuals))])[0]} {run.unit}", "typical gap between clouds"),
+        (f"{gap} {run.unit}" if run.unit and good else gap, "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
     ]

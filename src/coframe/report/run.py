@@ -48,7 +48,7 @@ class Run:
 
     def within(self, tolerance: float) -> str:
         """Words for a tolerance, as the user wrote it."""
-        return f"within {self.options.get('tolerance') or f'{tolerance:.3g}'}"
+        return f"within {self.options.get('distance_tolerance') or f'{tolerance:.3g}'}"
 
     @property
     def title(self) -> str:
