@@ -8,6 +8,7 @@ import pytest
 
 import coframe
 from coframe import InputError, geometry
+from coframe.data import simulate
 from coframe.input.alike import FACTORS, unit_doubt
 
 RNG = np.random.default_rng(3)
@@ -37,6 +38,37 @@ def test_millimetres_among_metres_are_refused_at_once() -> None:
     with pytest.raises(InputError, match=r"c is \d+ times as large .* 1000 \(millimetres among"):
         coframe.register(clouds, names=NAMES)
     assert time.perf_counter() - began < 5
+
+
+def lopsided(views: int) -> list[np.ndarray]:
+    """Views of a body with bumps here and there, which is unlike its mirror image."""
+    rng = np.random.default_rng(7)
+    waves, phases = rng.normal(scale=3.0, size=(8, 3)), rng.uniform(0, 2 * np.pi, 8)
+    clouds = []
+    for angle in np.radians(25.0) * np.arange(views):
+        u = rng.normal(size=(6000, 3))
+        u /= np.linalg.norm(u, axis=1)[:, None]
+        u = u[u @ [np.sin(angle), 0, np.cos(angle)] > 0.2]
+        radius = 1 + 0.09 * np.sin(u @ waves.T + phases).sum(1)
+        clouds.append(radius[:, None] * u @ geometry.random_rotation(rng, 3).T)
+    return clouds
+
+
+def test_a_mirrored_cloud_is_named() -> None:
+    clouds = lopsided(4)
+    clouds[2] = clouds[2] * [1, -1, 1]
+    result = coframe.register(clouds, names=NAMES)
+    said = [each for each in result.warnings if "mirror" in each]
+    assert len(said) == 1, result.verdicts
+    assert said[0].startswith("c does not fit, but its mirror image does; check")
+
+
+def test_a_cloud_of_something_else_is_not_called_mirrored() -> None:
+    scene = simulate.scene(3, 1500, degrees=40.0, noise_db=50.0, rng=np.random.default_rng(1))
+    foreign = np.random.default_rng(2).normal(size=(1500, 3)) * [1, 1, 0.01]
+    result = coframe.register([*scene.clouds, foreign], names=NAMES)
+    assert result.verdicts[3].verdict != "aligned"
+    assert not any("mirror" in each for each in result.warnings)
 
 
 def test_duplicates_are_named() -> None:

@@ -270,3 +270,17 @@ def test_evaluate_prints_the_errors_of_kitti(tmp_path: Path) -> None:
     )
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
+
+
+def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    for name in ("a.ply", "b.ply"):
+        ply.write(tmp_path / "scans" / name, np.random.default_rng(0).normal(size=(50, 3)))
+    for name in ("mesh.obj", "view.png", "notes.txt", ".hidden.ply"):
+        (tmp_path / "scans" / name).write_text("x")
+    arguments = ["register", "scans", "-o", "out", "--no-report", "--exclude", "nobody"]
+    done = run(*arguments, cwd=tmp_path)
+    assert "took the files .ply and left out mesh.obj, view.png;" in done.stderr
+    assert "notes.txt" not in done.stderr
+    done = run("register", "scans/a.ply", *arguments[2:], cwd=tmp_path)
+    assert "left out" not in done.stderr

@@ -175,6 +175,7 @@ given = {"clouds": [data[f"cloud{j}"] for j in range(4)], "start": data["start"]
 given |= {"pose": np.eye(4), "covariance": np.eye(6)}
 given |= {"start_poses": data["start"], "poses_of_another_program": data["truth"]}
 given |= {"cloud": given["clouds"][3], "rng": np.random.default_rng(0), "coframe": coframe}
+given["np"] = np
 given["known"] = np.random.default_rng(2).normal(size=(5, 3))
 given["seen"] = [
     geometry.transform(geometry.inverse(T), given["known"]) for T in data["truth"]

@@ -15,6 +15,7 @@ from coframe.cli.commands import app
 from coframe.evaluate.metrics import error_at_points
 from coframe.io import ply
 from coframe.io import poses as pose_files
+from coframe.report.links import _plan_axes
 from coframe.result.quality import _bridges, assess, deviations_at_points
 
 QUICK = coframe.Options(components=150, points=800, start="identity")
@@ -122,6 +123,50 @@ def test_figures_are_in_files_and_on_the_terminal(
     done = CliRunner().invoke(app, [*arguments[:-1], "6 miles"])
     assert done.exit_code == 2
     assert "length such as" in done.output
+
+
+def test_the_report_has_project_date_unit_and_tolerance_again_and_again(
+    result: coframe.Registration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for j, cloud in enumerate(result.clouds):
+        ply.write(tmp_path / f"scan{j}.ply", cloud)
+    arguments = ["register", *(f"scan{j}.ply" for j in range(3)), "-o", "out"]
+    arguments += ["--start", "identity", "--components", "150", "--tolerance", "12mm"]
+    arguments += ["--project", "Tower <7>", "--unit", "cm"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code in (0, 1), done.output
+    assert "within 1.2 cm" in " ".join(done.output.split())
+    assert "residual [cm]" in " ".join(done.output.split())
+    run = json.loads(Path("out/run.json").read_text())
+    assert run["options"]["project"] == "Tower <7>"
+    assert run["options"]["distance_tolerance"] == "12mm"
+    assert run["options"]["tolerance"] == coframe.Options().tolerance
+    first = Path("out/report.html").read_text()
+    assert CliRunner().invoke(app, ["report", "out"]).exit_code == 0
+    for page in (first, Path("out/report.html").read_text()):
+        assert "<h1>Tower &lt;7&gt;: coframe report</h1>" in page
+        assert run["made"] in page
+        assert "Lengths are in cm." in page
+        assert page.count("within 12mm") > 2  # of scans and of links
+        assert "Signature" in page
+
+
+def test_the_plan_looks_along_the_axis_on_which_clouds_differ_least(
+    result: coframe.Registration,
+) -> None:
+    """Clouds that stand on each other, as floors do, are seen from the side."""
+    at = np.array([[0.0, 0, 0], [0.1, 0, 4], [3, 0, 8]])
+    clouds = tuple(np.random.default_rng(0).normal(size=(50, 3)) for _ in at)
+    poses = geometry.pose(np.tile(np.eye(3), (3, 1, 1)), at - [np.median(c, 0) for c in clouds])
+    centres, said = _plan_axes(replace(result, clouds=clouds, poses=poses))
+    np.testing.assert_allclose(centres, at[:, [0, 2]], atol=1e-12)
+    assert said == " along the y axis"
+    level = geometry.pose(
+        np.tile(np.eye(3), (3, 1, 1)), poses[:, :3, 3] + [[0, 0, 0], [0, 1, -4], [0, 2, -8]]
+    )
+    _, said = _plan_axes(replace(result, clouds=clouds, poses=level))
+    assert said == " along the z axis"
 
 
 def test_evaluate_says_the_error_at_the_points(

@@ -33,7 +33,7 @@ from coframe.input.source import cloud_digest
 from coframe.input.targets import NO_SURVEY, Survey
 from coframe.result.assemble import RIVAL, Solution
 from coframe.result.registration import Registration
-from coframe.start import search, turntable
+from coframe.start import mirror, search, turntable
 from coframe.start.doubt import Doubt
 from coframe.start.search import GIVEN, IDENTITY, TARGETS, UNMATCHED, Start
 from coframe.types import Array, Poses
@@ -333,6 +333,12 @@ class Problem:
         warnings += result.warnings
         warnings += duplicates(self.given.loaded, self.given.summaries, result.names)
         unsure = [j for j, verdict in enumerate(verdicts) if verdict.verdict != "aligned"]
+        for j in mirror.mirrored(self.given.loaded, self.given.summaries, unsure):
+            warnings.append(
+                f"{result.names[j]} does not fit, but its mirror image does; check whether an axis"
+                " has the wrong sign or the program that wrote it a left-handed frame, and mirror"
+                " it back"
+            )
         sizes = [each.extent for each in self.given.summaries]
         units = unit_doubt(sizes, result.names, least=OTHER_SIZE, suspects=unsure)
         warnings += [] if units is None else [units]

@@ -8,6 +8,9 @@ import typer
 
 from coframe.cli.app import AsJson, say, say_json, say_table
 
+# [limit] An origin that is off by so many times the error at the points is far from these.
+FAR = 10.0
+
 
 def evaluate(
     folder: Annotated[
@@ -98,3 +101,8 @@ def _show(content: dict[str, Any]) -> None:
         if key in content:
             figures = ", ".join(f"{each} {value:.4g}{unit}" for each, value in content[key].items())
             say(f"{name}: {figures}")
+    if at_points and FAR * content["at_points"]["largest"] < content["translation"]["largest"]:
+        say(
+            "translations are those of the clouds' own origins, which lie far from their points:"
+            " the error at the points is the one that counts"
+        )

@@ -39,7 +39,19 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
     def say_left_out(folder: Path, names: list[str]) -> None:
         complain(clouds.left_out_message(folder, names))
 
-    return sorted(clouds.expand(arguments, on_left_out=say_left_out), key=clouds.by_name)
+    arguments = list(arguments)
+    found = clouds.expand(arguments, on_left_out=say_left_out)
+    for folder in dict.fromkeys(path for path in arguments if path.is_dir()):
+        if others := clouds.others_in(folder, found):
+            kinds = ", ".join(
+                sorted({path.suffix.lower() for path in found if path.parent == folder})
+            )
+            complain(
+                f"{folder}: took the files {kinds} and left out {', '.join(others[:5])}"
+                f"{f' and {len(others) - 5} more' if len(others) > 5 else ''}; to take others, name"
+                " the files"
+            )
+    return sorted(found, key=clouds.by_name)
 
 
 def known_poses(

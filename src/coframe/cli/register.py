@@ -367,7 +367,7 @@ def register(
             target_sd=target_sd,
             control=control and str(control),
             check=check,
-            tolerance=tolerance,
+            distance_tolerance=tolerance,  # Options has a tolerance, too
             crs=crs,
             unit=unit or (scale if tolerance or target_sd or max_shift else None),
             project=project,

@@ -26,7 +26,7 @@ def report(
 
     result = coframe.load(folder)
     known = run.load(folder, result.poses.shape)
-    said = known.options.get("tolerance")
+    said = known.options.get("distance_tolerance")
     tolerance = length(str(said), known.unit or "m", "tolerance") if said else None
     quality = coframe.assess(result, tolerance)
     path = reports.write(result, folder / "report.html", run=known, quality=quality)

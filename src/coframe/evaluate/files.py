@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from coframe import geometry
 from coframe.errors import InputError
@@ -14,11 +15,11 @@ from coframe.evaluate import metrics, trajectory_errors
 from coframe.io import poses as pose_files
 from coframe.io import trajectory
 from coframe.io.files import read_small
-from coframe.types import Array, Points, Pose, Poses
+from coframe.types import Array, Pose, Poses
 
 
 def evaluate_poses(
-    file: Path, truth: Path, clouds: Sequence[Points] | None = None
+    file: Path, truth: Path, clouds: Sequence[Float[Array, "_ D"]] | None = None
 ) -> dict[str, Any]:
     """Errors of poses, each cloud relative to the first of its group.
 

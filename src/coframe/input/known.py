@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What users know of clouds beside fixed ones and priors: levels, a turntable, limits."""
 
+import math
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
-
-import numpy as np
 
 from coframe.errors import InputError
 from coframe.input.checks import as_indices
@@ -73,4 +72,4 @@ def _check_turntable(value: Any, given: bool) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(value))
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

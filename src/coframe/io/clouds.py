@@ -323,6 +323,22 @@ def expand(
     return list(found)
 
 
+def others_in(folder: Path, chosen: Sequence[Path]) -> list[str]:
+    """Names of files in a folder that hold clouds by their suffix and were not chosen.
+
+    Text files may hold anything, and results of coframe are told of elsewhere.
+    """
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.suffix.lower() in (*SCANS, *MESHES, *IMAGES)
+        and path not in chosen
+        and path.is_file()
+        and not path.name.startswith(".")
+        and path.name not in own_files(folder)
+    )
+
+
 def by_name(path: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """A sort key for files: by name, then by folder, scan2 before scan10."""
     return natural(path.name), natural(str(path))

@@ -73,7 +73,7 @@ def find_intrinsics(path: str | os.PathLike[str]) -> depth.Intrinsics:
     if camera is None:
         raise InputError(
             f"{path}: expected the camera's intrinsics for a depth image, found no {SIDECAR} beside"
-            " it"
+            " it; write one there with fx, fy, cx, cy and scale (values per metre), or leave it out"
         )
     return camera
 

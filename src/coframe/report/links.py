@@ -60,10 +60,8 @@ def section(result: Registration, quality: Quality, run: Run) -> str:
         " the links between them. Thick: much overlap; red: nothing else connects the two sides;"
         " dashed: little overlap. Click a link to see the two clouds.</figcaption></figure>"
     )
-    return (
-        f"<p>{said}.</p>"
-        f'<div class="matrices">{plan}{_table(result.names, quality)}</div>{_again(result, run)}'
-    )
+    table = _table(result.names, quality, run)
+    return f'<p>{said}.</p><div class="matrices">{plan}{table}</div>{_again(result, run)}'
 
 
 def _plan(centres: Float[Array, "M 2"], result: Registration, links: Sequence[Link]) -> str:
@@ -112,18 +110,17 @@ def _plan_axes(result: Registration) -> tuple[Float[Array, "M 2"], str]:
     if centres.shape[1] == 2:
         return centres, ""
     least = 2 - int(np.argmin(np.ptp(centres, axis=0)[::-1]))  # z, where all are alike
-    if least == 1:
-        return centres[:, [0, 2]] * [1, -1], " along the y axis"
     return np.delete(centres, least, axis=1), f" along the {'xyz'[least]} axis"
 
 
-def _table(names: Sequence[str], quality: Quality) -> str:
+def _table(names: Sequence[str], quality: Quality, run: Run) -> str:
     numbers, shorts = {each: j for j, each in enumerate(names)}, short_names(names)
     rank = sorted(quality.links, key=lambda x: (not x.bridge, not x.weak, max(x.overlap)))
     distances = lengths([np.nan if link.rms is None else link.rms for link in rank])
     share = quality.tolerance is not None
     head = '<th scope="col">overlap</th><th scope="col">distance</th>'
-    head += f'<th scope="col">within {quality.tolerance:.3g}</th>' if share else ""
+    if quality.tolerance is not None:
+        head += f'<th scope="col">{text(run.within(quality.tolerance))}</th>'
     rows = ""
     for link, distance in list(zip(rank, distances, strict=True))[:ROWS]:
         a, b = (numbers[each] for each in link.clouds)

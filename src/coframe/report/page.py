@@ -205,10 +205,11 @@ def page(
 def _summary(result: Registration, run: Run, outliers: float) -> str:
     good = sum(v.verdict == "aligned" for v in result.verdicts)
     residuals = [v.residual for v in result.verdicts if v.verdict != "failed"] or [np.nan]
+    gap = lengths([float(np.median(residuals))])[0]
     values = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
         (count(sum(result.counts)), "points"),
-        (f"{lengths([float(np.median(residuals))])[0]} {run.unit}", "typical gap between clouds"),
+        (f"{gap} {run.unit}" if run.unit and good else gap, "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
     ]
@@ -378,7 +379,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
     if quality.tolerance is not None:
         shares = ["–" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
         hint = "share of the distances to linked clouds that are within the tolerance"
-        columns.insert(3, (f"within {quality.tolerance:.3g}", hint, shares))
+        columns.insert(3, (run.within(quality.tolerance), hint, shares))
     columns += [
         (
             "held",

@@ -46,6 +46,10 @@ class Run:
         """The unit of the clouds, as the user named it; "" where that is unknown."""
         return str(self.options.get("unit") or "")
 
+    def within(self, tolerance: float) -> str:
+        """Words for a tolerance, as the user wrote it."""
+        return f"within {self.options.get('distance_tolerance') or f'{tolerance:.3g}'}"
+
     @property
     def title(self) -> str:
         """What the report is called: the user's project."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
 from coframe.align.alternatives import Alternative
@@ -37,7 +37,7 @@ from coframe.io.transaction import consistent, transaction
 from coframe.result import merged
 from coframe.result.merged import COLOURS, NORMALS
 from coframe.start.doubt import Doubt
-from coframe.types import Array, Points, Poses
+from coframe.types import Array, Poses
 
 # [format] What `transaction` calls it, and what a folder of it can hold.
 KIND = "registration"
@@ -326,7 +326,7 @@ def _read(folder: Path, manifest: Manifest | None) -> dict[str, Any]:
     }
 
 
-def own_points(folder: Path) -> list[Points] | None:
+def own_points(folder: Path) -> list[Float[Array, "_ D"]] | None:
     """The points of each cloud of a result in its own frame; None where they are not there."""
     known = list(pose_files.read(folder / "poses.json").values())
     vertices = merged.read(folder, len(known))
