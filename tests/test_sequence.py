@@ -462,6 +462,7 @@ def test_a_state_with_a_segment_and_a_merge_is_restored(source):
         ("numbers", lambda a: 0 * a, "no unit of length"),
         ("merge", lambda a: a + 99, "key frames that do not exist"),
         ("times", lambda a: a[1:], "not finite numbers of shape"),
+        ("recent_index", lambda a: 0 * a - 1, "has no pose"),
     ],
 )
 def test_a_state_that_is_inconsistent_is_refused_in_words(source, name, change, words):
@@ -724,6 +725,23 @@ def test_a_sensor_that_stays_leaves_few_key_frames(source):
     assert len(result.keyframes) < 16  # of 41
     assert max(held[40:]) <= held[39] + 1
     np.testing.assert_allclose(result.poses[-1], result.poses[0], atol=0.03)
+
+
+def test_a_frame_is_localised_again_once_the_model_has_seen_what_follows(source):
+    """When it came, its model ended with the key frame before it."""
+    tracker = Tracker(FAST)
+    for i in range(11):
+        tracker.add(tracker.prepare(i, source[i]))
+    waiting = list(tracker.recent)
+    assert [frame.index for frame in waiting] == [9, 10]
+    tracker.add(tracker.prepare(11, source[11]))
+    assert tracker.keyframes[-1].index == 11
+    assert tracker.recent == []
+    finest = replace(tracker.target, levels=tracker.target.levels[-1:])
+    for frame in waiting:
+        pose = tracker.pose(frame.index)
+        found = localise.localise(finest, frame.cloud, pose).pose
+        assert np.linalg.norm((found - pose)[:3, 3]) < LOCALISE.step_tolerance * tracker.unit
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from coframe.em.estep import EM_TOLERANCE, Cloud, Sweep
 from coframe.em.joint import JointStep
 from coframe.em.mixture import Mixture
 from coframe.em.mstep import MixtureStep
+from coframe.em.recipe import ModelRecipe
+from coframe.sequence.recipe import SEQUENCE
 from coframe.types import Array, Points, Pose, Poses
 
 # [limit] Key frames that a joint registration moves, at least: two stay where localisation has put
@@ -84,6 +86,7 @@ def register_window(
     rng: np.random.Generator,
     threads: int | None = None,
     fixed: Sequence[int] = (),
+    recipe: ModelRecipe = SEQUENCE.model,
 ) -> tuple[list[Keyframe], Mixture]:
     """The key frames after a few joint steps, some of them fixed or else the first one, and a
     mixture of them all.
@@ -93,11 +96,11 @@ def register_window(
     D = points.shape[1]
     floor = ALIGN.min_variance * unit**2
     turn = geometry.random_rotation(rng, D)
-    mixture = seeding.seed(points, len(keyframes), components, floor, turn)
+    mixture = seeding.seed(points, len(keyframes), components, floor, turn, recipe)
     clouds = [keyframe.cloud for keyframe in keyframes]
     sweep = Sweep(clouds, threads=threads, tolerance=EM_TOLERANCE)
-    update = MixtureStep(floor)
-    move = JointStep(Constraints(fixed=tuple(fixed) or (0,)))
+    update = MixtureStep(floor, recipe=recipe)
+    move = JointStep(Constraints(fixed=tuple(fixed) or (0,)), recipe=recipe)
     moments, _ = sweep.moments(poses, mixture, full=True)
     mixture = update(moments, None, mixture)
     if len(keyframes) >= MIN_KEYFRAMES:
@@ -106,7 +109,9 @@ def register_window(
             poses, motions = move(moments, poses, mixture, 1.0)
             mixture = update(moments, motions, mixture)
     _, log_likelihood = sweep.moments(poses, mixture, full=True)
-    density = seeding.outlier_density(seeding.typical_log_density(log_likelihood, sweep.points))
+    density = seeding.outlier_density(
+        seeding.typical_log_density(log_likelihood, sweep.points), recipe
+    )
     mixture = replace(mixture, outlier_density=density)
     poses = geometry.pose(
         geometry.nearest_rotation(geometry.rotation(poses)), geometry.translation(poses)

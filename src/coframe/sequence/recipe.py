@@ -6,9 +6,10 @@ what, and what it changed], [0.1, varied on: what, and what others change].
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coframe.align.recipe import ALIGN
+from coframe.em.recipe import MODEL, ModelRecipe
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,12 @@ class SequenceRecipe:
 
     # --- Localisation of a frame (see `tracker`) ---
 
-    # [unit] Standard deviation added to the components; larger ones, by the ratio of reaches each,
-    # are used before it, and for frames also smaller ones, down to the thickness of the components.
-    # [0.1, varied on proving/tune, 2026-11-18: 0.006 and 0.00267 within chance]
-    finest_blur: float = 0.004
+    # Stiffness of flat components along their tangents, as `ModelRecipe.slide`. The rings of a
+    # lidar and the edge of an image go with the sensor, and so do the middles of the components
+    # that they cut out of a surface: along its tangents, these hold a frame back. [chosen on
+    # proving/tune, 2026-11-18: with 5, errors on streets are 10 to 26 % larger, in rooms up to
+    # 10 %; 0.3 within chance]
+    slide: float = 1.0
     # [share of the typical explained share] A frame that is explained less is lost, and one that is
     # explained as well is found again. [0.1, varied on proving/tune, 2026-11-18: 0.9 worse, 0.4
     # nothing]
@@ -113,6 +116,21 @@ class SequenceRecipe:
         points, two segments contradict each other.
         """
         return ALIGN.evidence.max_share
+
+    @property
+    def model(self) -> ModelRecipe:
+        """How mixtures are made, and how far they let frames slide."""
+        return replace(MODEL, slide=self.slide)
+
+    @property
+    def finest_blur(self) -> float:
+        """[unit] Standard deviation that is added to the components in the end of a search.
+
+        As much smaller than the smallest reach of `register` as that than the next. Larger ones, by
+        the ratio of reaches each, are used before it, and for frames also smaller ones, down to the
+        thickness of the components.
+        """
+        return ALIGN.reach / ALIGN.reach_ratio**ALIGN.reach_count
 
     @property
     def relocalisation_blurs(self) -> tuple[float, ...]:

@@ -163,8 +163,8 @@ class Relocaliser:
         """
         recipe = self.recipe
         mixture = self._mixture([self.keyframes[i] for i in self._window(theirs, last)])
-        coarse = Pyramid.of(mixture, recipe.wide_blurs, self.unit)
-        fine = Pyramid.of(mixture, recipe.blurs, self.unit)
+        coarse = Pyramid.of(mixture, recipe.wide_blurs, self.unit, recipe.model)
+        fine = Pyramid.of(mixture, recipe.blurs, self.unit, recipe.model)
         cloud = self._sample(own)
         few = cloud.subset(
             draw_rows(len(cloud), recipe.points // recipe.search_candidates, self.rng)
@@ -204,7 +204,7 @@ class Relocaliser:
         contradicts it.
         """
         near = self._near(own, theirs, motion)
-        target = Pyramid.of(self._mixture(near), self.recipe.blurs, self.unit)
+        target = Pyramid.of(self._mixture(near), self.recipe.blurs, self.unit, self.recipe.model)
         found = localise(target, self._sample(own), motion)
         return found.pose if self._compatible(own, theirs, found.pose) else None
 
@@ -230,7 +230,13 @@ class Relocaliser:
     def _mixture(self, keyframes: list[Keyframe]) -> Mixture:
         options = self.options
         return register_window(
-            keyframes, options.components, self.unit, 0, self.rng, options.threads
+            keyframes,
+            options.components,
+            self.unit,
+            0,
+            self.rng,
+            options.threads,
+            recipe=self.recipe.model,
         )[1]
 
     def _window(self, among: Int[Array, " m"], pose: Float[Array, "4 4"]) -> list[int]:

@@ -23,6 +23,8 @@ from coframe.types import Array
 Arrays = dict[str, Array]
 # [format] The scalars of a tracker that the array "numbers" holds, in this order.
 NUMBERS = ("unit", "typical", "since", "segment", "next_search")
+# [format] Prefix of the arrays of the frames since the last key frame.
+RECENT = "recent_"
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError)
 
 
@@ -53,6 +55,7 @@ def pack(tracker: Tracker) -> Arrays:
         "undetermined": np.array(tracker.undetermined, float),
         "problems": np.array(json.dumps(list(tracker.problems.items()))),
         **pack_keyframes(tracker.keyframes),
+        **{RECENT + name: value for name, value in pack_keyframes(tracker.recent).items()},
         **({} if tracker.mixture is None else tracker.mixture.to_arrays()),
     }
     if tracker.proposal is not None:
@@ -74,10 +77,20 @@ def restore(tracker: Tracker, state: Mapping[str, Array]) -> None:
         shapes |= {"merge": "2", "merge_poses": "G 4 4"}
     npz.numbers(state, shapes)
     keyframes = unpack_keyframes(state, len(state["times"]))
+    recent = unpack_keyframes(
+        {
+            name.removeprefix(RECENT): value
+            for name, value in state.items()
+            if name.startswith(RECENT)
+        },
+        len(state["times"]),
+    )
     mixture = unpack_mixture(state)
     _check_indices(state, "base")
     if not ((state["base"] >= -1) & (state["base"] < len(keyframes))).all():
         raise ValueError("a frame refers to a key frame that does not exist")
+    if any(frame.index < 0 or state["base"][frame.index] < 0 for frame in recent):
+        raise ValueError("a frame since the last key frame has no pose")
     check_motions("the motions of its frames", [*state["relative"], state["velocity"]])
     unit, typical, since, segment, next_search = state["numbers"].tolist()
     if keyframes and (mixture is None or not 0 < unit <= LARGEST_NUMBER):
@@ -100,6 +113,7 @@ def restore(tracker: Tracker, state: Mapping[str, Array]) -> None:
     tracker.undetermined = state["undetermined"].astype(bool).tolist()
     tracker.problems = unpack_problems(state["problems"], len(tracker.times))
     tracker.keyframes = keyframes
+    tracker.recent = recent
     tracker.proposal = state.get("proposal")
     tracker.mixture = mixture
     if mixture is not None:

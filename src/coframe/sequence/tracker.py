@@ -122,6 +122,8 @@ class Tracker:
     mixture: Mixture | None = None
     target: Pyramid | None = None
     since: int = 0  # frames since the last key frame
+    # Frames since the last key frame that have a pose.
+    recent: list[Keyframe] = field(default_factory=list)
     segment: int = -1  # the current one
     next_search: int = 0  # key frames of the segment at which it is next searched for
     proposal: Array | None = None  # motion of the segment that the last search found
@@ -231,7 +233,8 @@ class Tracker:
         found = localise(self.target, cloud, start)
         if found.explained >= self.recipe.min_explained * self.typical:
             return found
-        wide = Pyramid.of(self.mixture, self.recipe.relocalisation_blurs, self.unit)
+        blurs, model = self.recipe.relocalisation_blurs, self.recipe.model
+        wide = Pyramid.of(self.mixture, blurs, self.unit, model)
         found = max(
             (localise(wide, cloud, each) for each in (start, last)),
             key=lambda each: each.explained,
@@ -245,6 +248,7 @@ class Tracker:
         if self.segment != self.main and len(members) < MIN_KEYFRAMES:
             self.base = [-1 if base in members else base for base in self.base]
             del self.keyframes[len(self.keyframes) - len(members) :]
+        self.recent.clear()
         self.unit = self.unit or frame.extent
         self.segment = max((keyframe.segment for keyframe in self.keyframes), default=-1) + 1
         self.target = None
@@ -264,9 +268,12 @@ class Tracker:
         if self.target is not None:
             self.typical += self.recipe.explained_rate * (found.explained - self.typical)
         first = len(self.members(self.segment)) < MIN_KEYFRAMES
+        frame = Keyframe(index, cloud, pose, self.segment)
         if self.since >= self.options.every or first:
-            self._add_keyframe(Keyframe(index, cloud, pose, self.segment))
+            self._add_keyframe(frame)
             pose = self.keyframes[-1].pose
+        else:
+            self.recent.append(frame)
         self.base[index] = len(self.keyframes) - 1
         self.relative[index] = geometry.inverse(self.keyframes[-1].pose) @ pose
 
@@ -293,6 +300,7 @@ class Tracker:
     def _add_keyframe(self, keyframe: Keyframe) -> None:
         self.keyframes.append(keyframe)
         self._update_model()
+        self._localise_again()
         self.since = 0
         # A segment that has become the largest goes on with what it has found until then.
         if self.segment != self.main or self.proposal is not None:
@@ -301,6 +309,19 @@ class Tracker:
             self._check_merge(self.merge)
         else:
             self._drop_redundant()
+
+    def _localise_again(self) -> None:
+        """The frames before the last key frame against the model that has it: when they came, what
+        they were the first to see was missing.
+        """
+        assert self.target is not None
+        finest = replace(self.target, levels=self.target.levels[-1:])
+        for frame in self.recent:
+            found = localise(finest, frame.cloud, self.pose(frame.index))
+            if found.explained >= self.recipe.min_explained * self.typical:
+                base = self.keyframes[self.base[frame.index]].pose
+                self.relative[frame.index] = geometry.inverse(base) @ found.pose
+        self.recent.clear()
 
     def _drop_redundant(self) -> None:
         """Drop the key frame that leaves the window if older ones look at the same scene: memory
@@ -344,6 +365,7 @@ class Tracker:
             self.rng,
             options.threads,
             self._fixed(chosen),
+            self.recipe.model,
         )
         for i, keyframe in zip(chosen, moved, strict=True):
             self.keyframes[i] = keyframe
@@ -434,6 +456,7 @@ class Tracker:
             self.rng,
             options.threads,
             self._fixed(chosen.tolist()),
+            recipe.model,
         )
         ends = [*chosen[1:], len(self.keyframes)]
         for begin, end, keyframe in zip(chosen, ends, moved, strict=True):
@@ -455,7 +478,7 @@ def frame_target(mixture: Mixture, unit: float, recipe: SequenceRecipe) -> Pyram
     blurs = list(recipe.blurs)
     while blurs[-1] > max(thickness, smallest):
         blurs.append(blurs[-1] / ALIGN.reach_ratio)
-    return Pyramid.of(mixture, blurs, unit)
+    return Pyramid.of(mixture, blurs, unit, recipe.model)
 
 
 def deskewed(sample: Frame, motion: Pose, elapsed: float) -> Cloud:
