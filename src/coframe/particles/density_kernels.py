@@ -14,6 +14,8 @@ from coframe.compiled import njit
 REACH = 3.0
 # [size] Halvings of the step of a climb; the last step is below the cells' own resolution.
 HALVINGS = 4
+# [guard] Squared standard deviations beyond which a site adds less than 1e-13 of its peak.
+FARTHEST_SQUARE = 60.0
 # [size] Cycles of a climb at most, far above what is used.
 CYCLES = 60
 
@@ -256,31 +258,36 @@ def sample_chain(
 
 
 @njit(cache=True, nogil=True)
-def find_candidates(table, points, weights, rotations, shifts, origin, cell, separation, R, t):
-    """The best poses of a grid search, no two within `separation` [rad]; returns how many."""
-    buffer = np.empty((len(rotations), len(shifts)))
-    score_grid(table, points, weights, rotations, shifts, origin, cell, buffer)
-    value = np.empty(len(rotations))
-    at = np.empty(len(rotations), np.int64)
-    for r in range(len(rotations)):
-        at[r] = np.argmax(buffer[r])
-        value[r] = buffer[r, at[r]]
-    order = np.argsort(-value, kind="mergesort")
-    found = 0
-    for r in order:
-        if found == len(R):
-            break
-        new = True
-        for k in range(found):
-            if turn_between(R[k], rotations[r]) < separation:
-                new = False
-                break
-        if new:
-            R[found] = rotations[r]
+def find_candidates(
+    table, points, weights, rotations, shifts, origin, cell, turn_apart, shift_apart, R, t
+):
+    """The best poses of a grid search; returns how many.
+
+    Any two differ by `turn_apart` [rad] or by `shift_apart` at least.
+    """
+    scores = np.empty((len(rotations), len(shifts)))
+    score_grid(table, points, weights, rotations, shifts, origin, cell, scores)
+    near = np.empty(len(shifts), np.bool_)
+    for found in range(len(R)):
+        best = np.argmax(scores)
+        r = best // len(shifts)
+        s = best % len(shifts)
+        if scores[r, s] == -np.inf:
+            return found
+        R[found] = rotations[r]
+        for d in range(3):
+            t[found, d] = cell * shifts[s, d]
+        for other in range(len(shifts)):
+            square = 0.0
             for d in range(3):
-                t[found, d] = cell * shifts[at[r], d]
-            found += 1
-    return found
+                square += (cell * (shifts[other, d] - shifts[s, d])) ** 2
+            near[other] = square < shift_apart**2
+        for other in range(len(rotations)):
+            if turn_between(rotations[r], rotations[other]) < turn_apart:
+                for k in range(len(shifts)):
+                    if near[k]:
+                        scores[other, k] = -np.inf
+    return len(R)
 
 
 @njit(cache=True, nogil=True)
@@ -350,3 +357,69 @@ def gather(
                         place += R[e, c] * points[n, c]
                     pulled[k, d] += a * entry * place
     return total
+
+
+@njit(cache=True, nogil=True)
+def site_score(points, noise, weights, R, t, means, variances, priors, outlier, D):
+    """Log-likelihood of a particle's points given sites, each point counted by its weight."""
+    K = len(means)
+    local = np.empty((K, 3))
+    for k in range(K):
+        for d in range(3):
+            local[k, d] = 0.0
+            for e in range(3):
+                local[k, d] += R[e, d] * (means[k, e] - t[e])
+    total = 0.0
+    for n in range(len(points)):
+        whole = outlier
+        for k in range(K):
+            square = 0.0
+            volume = 1.0
+            for d in range(D):
+                v = variances[k] + noise[n, d]
+                square += (points[n, d] - local[k, d]) ** 2 / v
+                volume *= 2 * np.pi * v
+            if square < FARTHEST_SQUARE:
+                whole += priors[k] * np.exp(-0.5 * square) / np.sqrt(volume)
+        total += weights[n] * np.log(whole)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def climb_sites(
+    points, noise, weights, R, t, means, variances, priors, outlier, D, turn_step, shift_step
+):
+    """As `climb`, with the score given sites."""
+    sites = (means, variances, priors, outlier, D)
+    R = R.copy()
+    t = t.copy()
+    best = site_score(points, noise, weights, R, t, *sites)
+    halvings = 0
+    for _ in range(CYCLES):
+        better = False
+        for axis in range(2 if D == 2 else 0, 3):
+            for sign in (-1.0, 1.0):
+                trial = turned(R, axis, sign * turn_step)
+                value = site_score(points, noise, weights, trial, t, *sites)
+                if value > best:
+                    best = value
+                    R = trial
+                    better = True
+                    break
+        for axis in range(D):
+            for sign in (-1.0, 1.0):
+                moved = t.copy()
+                moved[axis] += sign * shift_step
+                value = site_score(points, noise, weights, R, moved, *sites)
+                if value > best:
+                    best = value
+                    t = moved
+                    better = True
+                    break
+        if not better:
+            turn_step /= 2
+            shift_step /= 2
+            halvings += 1
+            if halvings > HALVINGS:
+                break
+    return best, R, t

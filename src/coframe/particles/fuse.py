@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.spatial.transform import Rotation
+from scipy.special import logsumexp
 
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
@@ -16,6 +17,7 @@ from coframe.particles.fusion import Fit, Fusion, Structure
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution
 from coframe.particles.search import (
+    RIVALS,
     Found,
     Level,
     Motions,
@@ -25,7 +27,7 @@ from coframe.particles.search import (
     sample,
     sweep,
 )
-from coframe.particles.sites import find_sites
+from coframe.particles.sites import find_sites, rank
 from coframe.particles.symmetry import find_symmetry, imposed_symmetry, likeness
 from coframe.threads import available_cores, pool, quiet_blas
 from coframe.types import Array, Poses
@@ -252,13 +254,26 @@ def _fuse(
             )
         models = [_best(each) for each in found]
         found, labels = _settle(*search, models, labels, groups, _progress(on_step, 0.7, 0.9))
-    on_step("symmetry, sites and resolution", 0.9)
+    on_step("comparing poses", 0.85)
     models = [_best(each) for each in found]
-    scores = _scores(found)
+    found = [
+        sweep(coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c, RIVALS)
+        for c in range(classes)
+    ]
+    ranked = []
+    for c in range(classes):
+        members = np.flatnonzero(labels == c)
+        motions = _best(found[c]).subset(members)
+        sites = find_sites(given.subset(members), motions, groups[c], recipe, radius, threads)
+        ranked.append(rank(fine, found[c], labels == c, groups[c], sites, threads))
+    on_step("symmetry, sites and resolution", 0.9)
+    models = [_best(each) for each in ranked]
+    scores = _scores(ranked)
     # Class 0 is the largest.
     order = np.argsort(-np.bincount(labels, minlength=classes), kind="stable")
     labels = np.argsort(order)[labels]
     found = [found[c] for c in order]
+    ranked = [ranked[c] for c in order]
     models = [models[c] for c in order]
     groups = [groups[c] for c in order]
     agreement = [agreement[c] for c in order]
@@ -301,7 +316,14 @@ def _fuse(
                 " impose it"
             )
         rival = np.delete(scores, c, axis=0).max(0)[members] if classes > 1 else None
-        judged = _judge(level, [found[c][j] for j in members], symmetries, rival, recipe, sure=sure)
+        judged = _judge(
+            fit_of(level, [found[c][j] for j in members]),
+            [ranked[c][j] for j in members],
+            symmetries,
+            rival,
+            recipe,
+            sure=sure,
+        )
         for j, fit in zip(members, judged, strict=True):
             fits[j] = fit
         R = motions.R[:, :D, :D]
@@ -555,7 +577,7 @@ def fit_of(fine: Level, found: list[Found]) -> Float[Array, " M"]:
 
 
 def _judge(
-    fine: Level,
+    fit: Float[Array, " m"],
     found: list[Found],
     group: Motions,
     rival: Float[Array, " m"] | None,
@@ -565,9 +587,8 @@ def _judge(
 ) -> tuple[Fit, ...]:
     """A verdict per particle: does it fit as others do, and does its pose beat every other?
 
-    `rival`: score of the best pose in another class.
+    `fit`: as of `fit_of`; `rival`: score of the best pose in another class.
     """
-    fit = fit_of(fine, found)
     typical = np.median(fit)
     spread = 1.4826 * np.median(np.abs(fit - typical)) + np.finfo(float).tiny
     verdicts = []
@@ -590,15 +611,19 @@ def _judge(
 
 
 def margin_of(modes: Found, group: Motions, separation: float) -> float:
-    """Log odds of the best mode over the best one that differs from it by more than a symmetry."""
-    places_R = group.R @ modes.R[0]
-    places_t = group.R @ modes.t[0] + group.t
-    for R, t, score in zip(modes.R[1:], modes.t[1:], modes.scores[1:], strict=True):
+    """Log odds of the best mode over all that differ from it by more than a symmetry."""
+    places_R, places_t = modes.R[:1], modes.t[:1]
+    rivals = []
+    for number, (R, t, score) in enumerate(zip(modes.R, modes.t, modes.scores, strict=True)):
         turns = Rotation.from_matrix(places_R @ R.T).magnitude()
         apart = np.maximum(turns, np.linalg.norm(places_t - t, axis=1))
-        if apart.min() > separation:
-            return float(modes.scores[0] - score)
-    return float("inf")
+        if number == 0 or apart.min() > separation:
+            # A mode that several climbs end in counts once.
+            places_R = np.concatenate([places_R[number == 0 :], group.R @ R])
+            places_t = np.concatenate([places_t[number == 0 :], group.R @ t + group.t])
+            if number > 0:
+                rivals.append(score)
+    return float(modes.scores[0] - logsumexp(rivals)) if rivals else float("inf")
 
 
 def halves(

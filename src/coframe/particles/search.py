@@ -16,8 +16,8 @@ from coframe.types import Array
 CELLS_PER_BLUR = 2.0
 # [size] Sweeps of a chain of Gibbs sampling.
 CHAIN_SWEEPS = 12
-# [size] Poses of a particle's grid search that are refined.
-CANDIDATES = 8
+# [size] Poses of a particle's grid search that are refined: in a sweep, and for the verdict.
+CANDIDATES, RIVALS = 8, 32
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,10 @@ class Level:
         self.weights = blur**2 / (blur**2 + variance) / np.sqrt(crowd)
         sums = np.add.reduceat(self.weights, particles.first[:-1])
         self.masses = self.weights / np.repeat(sums, np.diff(particles.first))
+        spots = np.add.reduceat(1 / crowd, particles.first[:-1])
+        # The centre of n labels of a structure is 1 / sqrt(n) radii from the structure's, as a
+        # standard deviation; three of these are searched.
+        self.reach = np.maximum(3 / np.sqrt(spots), recipe.max_shift)
         half = int(np.ceil((radius + recipe.max_shift + kernels.REACH * blur) / self.cell))
         self.origin = np.full(3, -half * self.cell)
         self.shape = (2 * half + 1, 2 * half + 1, 2 * half + 1 if D == 3 else 1)
@@ -220,13 +224,15 @@ def locate(
     spin: Array,
     turns: Array,
     recipe: FuseRecipe,
+    candidates: int = CANDIDATES,
 ) -> Found:
     """Search all rotations at the coarse blur and refine the best at the fine one."""
     D = coarse.particles.dimension
     rows, fine_rows = coarse.particles.rows(j), fine.particles.rows(j)
     points, fine_points = coarse.particles.points[rows], fine.particles.points[fine_rows]
-    R, t = np.zeros((CANDIDATES, 3, 3)), np.zeros((CANDIDATES, 3))
-    shifts = coarse.shifts(recipe.max_shift if D == 2 else 1.5 * coarse.cell)
+    R, t = np.zeros((candidates, 3, 3)), np.zeros((candidates, 3))
+    # In space, all shifts at all rotations would be too many; the climb finds the rest.
+    shifts = coarse.shifts(coarse.reach[j] if D == 2 else 1.5 * coarse.cell)
     count = kernels.find_candidates(
         coarse_table,
         points @ spin.T,
@@ -236,6 +242,7 @@ def locate(
         coarse.origin,
         coarse.cell,
         1.5 * recipe.coarse_blur,
+        recipe.coarse_blur,
         R,
         t,
     )
@@ -302,10 +309,12 @@ def sweep(
     rng: np.random.Generator,
     threads: int,
     members: Bool[Array, " M"] | None = None,
+    candidates: int = CANDIDATES,
 ) -> list[Found]:
     """Search every particle's pose against the density of all others at their present poses.
 
     `members`: the particles that make the density; default: all.
+    `candidates`: poses of a particle that are refined at most.
     """
     M, D = len(coarse.particles), coarse.particles.dimension
     inside = np.ones(M, bool) if members is None else members
@@ -325,6 +334,6 @@ def sweep(
             if inside[j]
             else whole
         )
-        return locate(coarse, fine, tables[0], tables[1], j, spins[j], turns, recipe)
+        return locate(coarse, fine, *tables, j, spins[j], turns, recipe, candidates)
 
     return list(pool(threads).map(one, range(M)))

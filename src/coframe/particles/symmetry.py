@@ -131,6 +131,7 @@ def likeness(
         coarse.origin,
         coarse.cell,
         1.5 * recipe.coarse_blur,
+        recipe.coarse_blur,
         R,
         t,
     )
