@@ -12,10 +12,10 @@ from coframe.compiled import njit
 
 # [guard] Standard deviations after which a blurred point has no mass left.
 REACH = 3.0
+# [guard] Probability that a point is an outlier as long as the structure is not known.
+EVEN = 0.5
 # [size] Halvings of the step of a climb; the last step is below the cells' own resolution.
 HALVINGS = 4
-# [guard] Squared standard deviations beyond which a site adds less than 1e-13 of its peak.
-FARTHEST_SQUARE = 60.0
 # [size] Cycles of a climb at most, far above what is used.
 CYCLES = 60
 
@@ -63,15 +63,15 @@ def splat(grid, points, weights, blur, rotation, shift, origin, cell, sign):
 
 
 @njit(cache=True, nogil=True)
-def log_density(grid, mass):
-    """Per cell: log of 1 + density over that of points spread evenly.
+def log_density(grid, mass, outliers):
+    """Per cell: log-likelihood of a point, less that of an outlier.
 
-    Up to a constant, the log-likelihood of a point that is an outlier with even odds.
+    A point is an outlier, spread evenly, with the probability `outliers`.
     """
     out = np.empty_like(grid)
     flat = grid.ravel()
     result = out.ravel()
-    scale = grid.size / mass
+    scale = (1 - outliers) / outliers * grid.size / mass
     for i in range(grid.size):
         # Rounding leaves less than nothing where a particle was subtracted.
         result[i] = np.log(1 + scale * max(flat[i], 0.0))
@@ -104,41 +104,58 @@ def score_grid(table, points, weights, rotations, shifts, origin, cell, out):
 
 
 @njit(cache=True, nogil=True)
+def interpolated(flat, shape, x, y, z, R, shift, origin, cell):
+    """Value of a grid at a moved point, linear between cells; zero outside."""
+    n0, n1, n2 = shape
+    p = (R[0, 0] * x + R[0, 1] * y + R[0, 2] * z + shift[0] - origin[0]) / cell
+    q = (R[1, 0] * x + R[1, 1] * y + R[1, 2] * z + shift[1] - origin[1]) / cell
+    u = int(np.floor(p))
+    v = int(np.floor(q))
+    if u < 0 or v < 0 or u >= n0 - 1 or v >= n1 - 1:
+        return 0.0
+    p -= u
+    q -= v
+    at = (u * n1 + v) * n2
+    if n2 == 1:
+        low = flat[at] * (1 - q) + flat[at + 1] * q
+        high = flat[at + n1] * (1 - q) + flat[at + n1 + 1] * q
+        return low * (1 - p) + high * p
+    s = (R[2, 0] * x + R[2, 1] * y + R[2, 2] * z + shift[2] - origin[2]) / cell
+    w = int(np.floor(s))
+    if w < 0 or w >= n2 - 1:
+        return 0.0
+    s -= w
+    at += w
+    row = n1 * n2
+    low = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
+    low += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
+    at += row
+    high = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
+    high += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
+    return low * (1 - p) + high * p
+
+
+@njit(cache=True, nogil=True)
 def score(table, points, weights, R, shift, origin, cell):
     """Score of one pose, interpolated linearly between cells."""
-    n0, n1, n2 = table.shape
     flat = table.ravel()
     total = 0.0
     for i in range(len(points)):
         x, y, z = points[i, 0], points[i, 1], points[i, 2]
-        p = (R[0, 0] * x + R[0, 1] * y + R[0, 2] * z + shift[0] - origin[0]) / cell
-        q = (R[1, 0] * x + R[1, 1] * y + R[1, 2] * z + shift[1] - origin[1]) / cell
-        u = int(np.floor(p))
-        v = int(np.floor(q))
-        if u < 0 or v < 0 or u >= n0 - 1 or v >= n1 - 1:
-            continue
-        p -= u
-        q -= v
-        at = (u * n1 + v) * n2
-        if n2 == 1:
-            low = flat[at] * (1 - q) + flat[at + 1] * q
-            high = flat[at + n1] * (1 - q) + flat[at + n1 + 1] * q
-            total += weights[i] * (low * (1 - p) + high * p)
-            continue
-        s = (R[2, 0] * x + R[2, 1] * y + R[2, 2] * z + shift[2] - origin[2]) / cell
-        w = int(np.floor(s))
-        if w < 0 or w >= n2 - 1:
-            continue
-        s -= w
-        at += w
-        row = n1 * n2
-        low = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
-        low += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
-        at += row
-        high = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
-        high += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
-        total += weights[i] * (low * (1 - p) + high * p)
+        value = interpolated(flat, table.shape, x, y, z, R, shift, origin, cell)
+        total += weights[i] * value
     return total
+
+
+@njit(cache=True, nogil=True)
+def values(table, points, R, shift, origin, cell):
+    """Values at the points of a particle in one pose."""
+    flat = table.ravel()
+    out = np.empty(len(points))
+    for i in range(len(points)):
+        x, y, z = points[i, 0], points[i, 1], points[i, 2]
+        out[i] = interpolated(flat, table.shape, x, y, z, R, shift, origin, cell)
+    return out
 
 
 @njit(cache=True, nogil=True)
@@ -237,7 +254,7 @@ def sample_chain(
         weight = weights[first[j] : first[j + 1]]
         mass = masses[first[j] : first[j + 1]]
         splat(grid, own, mass, blur, R[j], t[j], origin, cell, -1.0)
-        table = log_density(grid, M - 1.0)
+        table = log_density(grid, M - 1.0, EVEN)
         spun = own @ spins[j].T
         score_grid(table, spun, weight, rotations, shifts, origin, cell, buffer)
         best = -np.inf
@@ -357,69 +374,3 @@ def gather(
                         place += R[e, c] * points[n, c]
                     pulled[k, d] += a * entry * place
     return total
-
-
-@njit(cache=True, nogil=True)
-def site_score(points, noise, weights, R, t, means, variances, priors, outlier, D):
-    """Log-likelihood of a particle's points given sites, each point counted by its weight."""
-    K = len(means)
-    local = np.empty((K, 3))
-    for k in range(K):
-        for d in range(3):
-            local[k, d] = 0.0
-            for e in range(3):
-                local[k, d] += R[e, d] * (means[k, e] - t[e])
-    total = 0.0
-    for n in range(len(points)):
-        whole = outlier
-        for k in range(K):
-            square = 0.0
-            volume = 1.0
-            for d in range(D):
-                v = variances[k] + noise[n, d]
-                square += (points[n, d] - local[k, d]) ** 2 / v
-                volume *= 2 * np.pi * v
-            if square < FARTHEST_SQUARE:
-                whole += priors[k] * np.exp(-0.5 * square) / np.sqrt(volume)
-        total += weights[n] * np.log(whole)
-    return total
-
-
-@njit(cache=True, nogil=True)
-def climb_sites(
-    points, noise, weights, R, t, means, variances, priors, outlier, D, turn_step, shift_step
-):
-    """As `climb`, with the score given sites."""
-    sites = (means, variances, priors, outlier, D)
-    R = R.copy()
-    t = t.copy()
-    best = site_score(points, noise, weights, R, t, *sites)
-    halvings = 0
-    for _ in range(CYCLES):
-        better = False
-        for axis in range(2 if D == 2 else 0, 3):
-            for sign in (-1.0, 1.0):
-                trial = turned(R, axis, sign * turn_step)
-                value = site_score(points, noise, weights, trial, t, *sites)
-                if value > best:
-                    best = value
-                    R = trial
-                    better = True
-                    break
-        for axis in range(D):
-            for sign in (-1.0, 1.0):
-                moved = t.copy()
-                moved[axis] += sign * shift_step
-                value = site_score(points, noise, weights, R, moved, *sites)
-                if value > best:
-                    best = value
-                    t = moved
-                    better = True
-                    break
-        if not better:
-            turn_step /= 2
-            shift_step /= 2
-            halvings += 1
-            if halvings > HALVINGS:
-                break
-    return best, R, t

@@ -23,11 +23,12 @@ from coframe.particles.search import (
     Motions,
     Particles,
     no_symmetry,
+    outlier_share,
     place,
     sample,
     sweep,
 )
-from coframe.particles.sites import find_sites, rank
+from coframe.particles.sites import find_sites
 from coframe.particles.symmetry import find_symmetry, imposed_symmetry, likeness
 from coframe.threads import available_cores, pool, quiet_blas
 from coframe.types import Array, Poses
@@ -254,26 +255,22 @@ def _fuse(
             )
         models = [_best(each) for each in found]
         found, labels = _settle(*search, models, labels, groups, _progress(on_step, 0.7, 0.9))
-    on_step("comparing poses", 0.85)
+    on_step("comparing poses", 0.9)
     models = [_best(each) for each in found]
+    outliers = outlier_share(fine, models, groups, labels)
     found = [
-        sweep(coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c, RIVALS)
+        sweep(
+            coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c, RIVALS, outliers
+        )
         for c in range(classes)
     ]
-    ranked = []
-    for c in range(classes):
-        members = np.flatnonzero(labels == c)
-        motions = _best(found[c]).subset(members)
-        sites = find_sites(given.subset(members), motions, groups[c], recipe, radius, threads)
-        ranked.append(rank(fine, found[c], labels == c, groups[c], sites, threads))
-    on_step("symmetry, sites and resolution", 0.9)
-    models = [_best(each) for each in ranked]
-    scores = _scores(ranked)
+    on_step("symmetry, sites and resolution", 0.95)
+    models = [_best(each) for each in found]
+    scores = _scores(found)
     # Class 0 is the largest.
     order = np.argsort(-np.bincount(labels, minlength=classes), kind="stable")
     labels = np.argsort(order)[labels]
     found = [found[c] for c in order]
-    ranked = [ranked[c] for c in order]
     models = [models[c] for c in order]
     groups = [groups[c] for c in order]
     agreement = [agreement[c] for c in order]
@@ -316,14 +313,7 @@ def _fuse(
                 " impose it"
             )
         rival = np.delete(scores, c, axis=0).max(0)[members] if classes > 1 else None
-        judged = _judge(
-            fit_of(level, [found[c][j] for j in members]),
-            [ranked[c][j] for j in members],
-            symmetries,
-            rival,
-            recipe,
-            sure=sure,
-        )
+        judged = _judge(level, [found[c][j] for j in members], symmetries, rival, recipe, sure=sure)
         for j, fit in zip(members, judged, strict=True):
             fits[j] = fit
         R = motions.R[:, :D, :D]
@@ -513,9 +503,7 @@ def _start(
             pool(threads).map(lambda s: sample(thin.subset(own), recipe, radius, s)[0], seeds)
         )
         for chain in chains:
-            found, _ = _settle(
-                *levels[0], recipe, rng, threads, [chain], nothing, [no_symmetry()]
-            )
+            found, _ = _settle(*levels[0], recipe, rng, threads, [chain], nothing, [no_symmetry()])
             refined.append(_best(found[0]))
             placed = place(*levels[1], (*levels[0], refined[-1]), recipe, rng, threads)
             scores.append(float(np.mean([f.scores[0] for f in placed])))
@@ -577,7 +565,7 @@ def fit_of(fine: Level, found: list[Found]) -> Float[Array, " M"]:
 
 
 def _judge(
-    fit: Float[Array, " m"],
+    fine: Level,
     found: list[Found],
     group: Motions,
     rival: Float[Array, " m"] | None,
@@ -587,8 +575,9 @@ def _judge(
 ) -> tuple[Fit, ...]:
     """A verdict per particle: does it fit as others do, and does its pose beat every other?
 
-    `fit`: as of `fit_of`; `rival`: score of the best pose in another class.
+    `rival`: score of the best pose in another class.
     """
+    fit = fit_of(fine, found)
     typical = np.median(fit)
     spread = 1.4826 * np.median(np.abs(fit - typical)) + np.finfo(float).tiny
     verdicts = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """From nothing to a pose per particle: densities on a grid, random starts, joint sweeps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,10 @@ from coframe.types import Array
 CELLS_PER_BLUR = 2.0
 # [size] Sweeps of a chain of Gibbs sampling.
 CHAIN_SWEEPS = 12
+# [guard] Share of outliers at least.
+FEWEST_OUTLIERS = 1e-3
+# [size] Iterations of EM for the share of outliers.
+SHARE_ITERATIONS = 50
 # [size] Poses of a particle's grid search that are refined: in a sweep, and for the verdict.
 CANDIDATES, RIVALS = 8, 32
 
@@ -127,16 +132,16 @@ class Level:
                 self.splat(grid, j, motions, symmetry, 1.0)
         return grid
 
-    def table(self, grid: Array, mass: float) -> Float[Array, "X Y Z"]:
-        return np.asarray(kernels.log_density(grid, mass))
+    def table(
+        self, grid: Array, mass: float, outliers: float = kernels.EVEN
+    ) -> Float[Array, "X Y Z"]:
+        return np.asarray(kernels.log_density(grid, mass, outliers))
 
-    def without(
-        self, grid: Array, mass: float, j: int, motions: Motions, symmetry: Motions
-    ) -> Array:
-        """Log density of all particles but one; `mass`: of all."""
+    def without(self, grid: Array, j: int, motions: Motions, symmetry: Motions) -> Array:
+        """Density of all particles but one."""
         others = grid.copy()
         self.splat(others, j, motions, symmetry, -1.0)
-        return self.table(others, mass - 1)
+        return others
 
     def shifts(self, reach: float) -> Int[Array, "S 3"]:
         """Shifts by whole cells in a ball."""
@@ -310,30 +315,64 @@ def sweep(
     threads: int,
     members: Bool[Array, " M"] | None = None,
     candidates: int = CANDIDATES,
+    outliers: float = kernels.EVEN,
 ) -> list[Found]:
     """Search every particle's pose against the density of all others at their present poses.
 
     `members`: the particles that make the density; default: all.
     `candidates`: poses of a particle that are refined at most.
+    `outliers`: share of points that belong to nothing, at the fine blur.
     """
     M, D = len(coarse.particles), coarse.particles.dimension
     inside = np.ones(M, bool) if members is None else members
     levels = coarse, fine
     grids = [level.density(motions, symmetry, inside) for level in levels]
     mass = float(inside.sum())
-    whole = [level.table(grid, mass) for level, grid in zip(levels, grids, strict=True)]
+    shares = kernels.EVEN, outliers
     turns = rotations(D, recipe.coarse_blur)
     spins = random_rotations(rng, M, D)
 
+    def tables_of(j: int) -> list[Array]:
+        return [
+            level.table(level.without(grid, j, motions, symmetry), mass - 1, share)
+            for level, grid, share in zip(levels, grids, shares, strict=True)
+        ]
+
+    whole = [
+        level.table(grid, mass, share)
+        for level, grid, share in zip(levels, grids, shares, strict=True)
+    ]
+
     def one(j: int) -> Found:
-        tables = (
-            [
-                level.without(grid, mass, j, motions, symmetry)
-                for level, grid in zip(levels, grids, strict=True)
-            ]
-            if inside[j]
-            else whole
+        coarse_table, fine_table = tables_of(j) if inside[j] else whole
+        return locate(
+            coarse, fine, coarse_table, fine_table, j, spins[j], turns, recipe, candidates
         )
-        return locate(coarse, fine, *tables, j, spins[j], turns, recipe, candidates)
 
     return list(pool(threads).map(one, range(M)))
+
+
+def outlier_share(
+    level: Level, models: Sequence[Motions], groups: Sequence[Motions], labels: Int[Array, " M"]
+) -> float:
+    """The likeliest share of points that belong to nothing, each in the density of the others.
+
+    `models`, `groups`: motions and symmetry of each class; `labels`: class of each particle.
+    """
+    particles = level.particles
+    ratios = np.zeros(len(particles.points))
+    for c, (motions, group) in enumerate(zip(models, groups, strict=True)):
+        own = np.flatnonzero(labels == c)
+        grid = level.density(motions, group, labels == c)
+        for j in map(int, own):
+            others = level.without(grid, j, motions, group) * (grid.size / (len(own) - 1))
+            rows = particles.rows(j)
+            ratios[rows] = kernels.values(
+                others, particles.points[rows], motions.R[j], motions.t[j], level.origin, level.cell
+            )
+    ratios = np.maximum(ratios, 0)
+    share = kernels.EVEN
+    for _ in range(SHARE_ITERATIONS):
+        belongs_to_nothing = share / (share + (1 - share) * ratios)
+        share = max(float(np.average(belongs_to_nothing, weights=level.weights)), FEWEST_OUTLIERS)
+    return share
