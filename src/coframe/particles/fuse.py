@@ -481,36 +481,45 @@ def _start(
     rng: np.random.Generator,
     threads: int,
 ) -> "Start":
-    """Random starts on some particles, the best on others chosen; all particles placed on it."""
+    """Random starts on some particles, checked on others; all particles placed on the best."""
     M = len(given)
     count = min(START_PARTICLES, max(M - VALIDATION, (M + 1) // 2))
     mixed = rng.permutation(M)
     own, others = np.sort(mixed[:count]), np.sort(mixed[count:][:VALIDATION])
+    # Starts on the same particles agree where these have no structure; on different ones, they
+    # agree on what both show.
+    check = np.sort(mixed[count:][:count])
     levels = [
         (
             Level(thin.subset(chosen), recipe.coarse_blur, recipe, radius),
             Level(given.subset(chosen), recipe.fine_blur, recipe, radius),
         )
-        for chosen in (own, others, np.arange(M))
+        for chosen in (own, others, np.arange(M), check)
     ]
-    nothing = np.zeros(count, int)
+
+    def settled(both: tuple[Level, Level], chosen: Int[Array, " m"]) -> list[Motions]:
+        particles = thin.subset(chosen)
+        starts = pool(threads).map(
+            lambda s: sample(particles, recipe, radius, s)[0], rng.spawn(CHAINS)
+        )
+        labels = np.zeros(len(chosen), int)
+        return [
+            _best(_settle(*both, recipe, rng, threads, [m], labels, [no_symmetry()])[0][0])
+            for m in list(starts)
+        ]
+
     refined: list[Motions] = []
+    checks: list[Motions] = []
     scores: list[float] = []
     reproduced = 0.0
     while len(refined) < MOST_CHAINS and reproduced < recipe.min_symmetry:
-        seeds = rng.spawn(CHAINS)
-        chains = list(
-            pool(threads).map(lambda s: sample(thin.subset(own), recipe, radius, s)[0], seeds)
-        )
-        for chain in chains:
-            found, _ = _settle(*levels[0], recipe, rng, threads, [chain], nothing, [no_symmetry()])
-            refined.append(_best(found[0]))
-            placed = place(*levels[1], (*levels[0], refined[-1]), recipe, rng, threads)
+        for motions in settled(levels[0], own):
+            refined.append(motions)
+            placed = place(*levels[1], (*levels[0], motions), recipe, rng, threads)
             scores.append(float(np.mean([f.scores[0] for f in placed])))
+        checks += settled(levels[3], check)
         model = refined[int(np.argmax(scores))]
-        reproduced = max(
-            likeness(*levels[0], model, other, recipe) for other in refined if other is not model
-        )
+        reproduced = max(likeness(levels[0], model, levels[3], c, recipe) for c in checks)
     placed = place(*levels[2], (*levels[0], model), recipe, rng, threads)
     return Start(_best(placed), np.array(scores), reproduced)
 
