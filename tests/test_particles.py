@@ -2,6 +2,7 @@
 """`fuse`: copies of a structure with missing labels come into one frame, and doubt is said."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,15 @@ from coframe.particles import density_kernels as kernels
 from coframe.particles.fuse import halves, margin_of
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution
-from coframe.particles.search import Found, Level, Motions, Particles, no_symmetry, rotations
+from coframe.particles.search import (
+    Found,
+    Level,
+    Motions,
+    Particles,
+    no_symmetry,
+    outlier_share,
+    rotations,
+)
 from coframe.particles.sites import Sites, _step
 from coframe.particles.symmetry import find_symmetry
 
@@ -219,9 +228,57 @@ def test_the_order_of_a_symmetry_is_found(kind: str, order: int, motions: int) -
 def test_a_symmetric_pose_is_no_rival() -> None:
     turn = rotations(2, np.pi / 2)
     modes = Found(turn[:3], np.zeros((3, 3)), np.array([10.0, 9.0, 2.0]))
-    assert margin_of(modes, no_symmetry(), 0.3) == 1
+    rivals = np.log(np.exp(9.0) + np.exp(2.0))
+    assert margin_of(modes, no_symmetry(), 0.3) == pytest.approx(10 - rivals)
     half = Motions(turn[:2], np.zeros((2, 3)))
     assert margin_of(modes, half, 0.3) == 8
+
+
+def test_a_pose_that_is_found_twice_is_one_rival() -> None:
+    turn = rotations(2, np.pi / 2)[[0, 1, 1]]
+    modes = Found(turn, np.zeros((3, 3)), np.array([10.0, 9.0, 9.0]))
+    assert margin_of(modes, no_symmetry(), 0.3) == pytest.approx(1)
+
+
+def test_shifts_at_the_same_rotation_are_candidates_of_their_own() -> None:
+    # Two places that fit a point as well, 10 cells apart.
+    table = np.zeros((41, 41, 1))
+    table[15, 20] = table[25, 20] = 1.0
+    shifts = np.array([[a, 0, 0] for a in range(-8, 9)])
+    R, t = np.zeros((2, 3, 3)), np.zeros((2, 3))
+    origin = np.array([-20.0, -20.0, 0.0])
+    count = kernels.find_candidates(
+        table, np.zeros((1, 3)), np.ones(1), np.eye(3)[None], shifts, origin, 1.0, 1.0, 3.0, R, t
+    )
+    assert count == 2
+    assert sorted(t[:, 0]) == [-5.0, 5.0]
+
+
+def test_the_share_of_outliers_is_found() -> None:
+    given, at = placed("letters")
+    level = Level(given, 0.05, FuseRecipe(), 2.0)
+    clean = outlier_share(level, [at], [no_symmetry()], np.zeros(30, int))
+    rng = np.random.default_rng(0)
+    stray = given.points.copy()
+    chosen = rng.random(len(stray)) < 0.3
+    stray[chosen, :2] = rng.uniform(-2, 2, (int(chosen.sum()), 2))
+    level = Level(replace(given, points=stray), 0.05, FuseRecipe(), 2.0)
+    found = outlier_share(level, [at], [no_symmetry()], np.zeros(30, int))
+    # Strays make a density of their own, which explains some of them.
+    assert found > clean + 0.1
+
+
+def test_sparse_labels_show_the_structure() -> None:
+    # About seven of eighteen sites, each localised three times.
+    rng = np.random.default_rng(11)
+    scans = particles(rng, kind="letters", count=200, labelled=0.4)
+    fused = coframe.fuse(scans.clouds, scans.sigma, threads=2)
+    turns, shifts = errors(fused.poses, scans.poses)
+    right = (turns < 10) & (shifts < 10)
+    aligned = np.array([fit.verdict == "aligned" for fit in fused.verdicts])
+    assert right.mean() > 0.7
+    assert aligned.sum() >= 20
+    assert not (aligned & ~right).any()
 
 
 def test_rotations_cover_space_evenly() -> None:

@@ -12,6 +12,8 @@ from coframe.compiled import njit
 
 # [guard] Standard deviations after which a blurred point has no mass left.
 REACH = 3.0
+# [guard] Probability that a point is an outlier as long as the structure is not known.
+EVEN = 0.5
 # [size] Halvings of the step of a climb; the last step is below the cells' own resolution.
 HALVINGS = 4
 # [size] Cycles of a climb at most, far above what is used.
@@ -61,15 +63,15 @@ def splat(grid, points, weights, blur, rotation, shift, origin, cell, sign):
 
 
 @njit(cache=True, nogil=True)
-def log_density(grid, mass):
-    """Per cell: log of 1 + density over that of points spread evenly.
+def log_density(grid, mass, outliers):
+    """Per cell: log-likelihood of a point, less that of an outlier.
 
-    Up to a constant, the log-likelihood of a point that is an outlier with even odds.
+    A point is an outlier, spread evenly, with the probability `outliers`.
     """
     out = np.empty_like(grid)
     flat = grid.ravel()
     result = out.ravel()
-    scale = grid.size / mass
+    scale = (1 - outliers) / outliers * grid.size / mass
     for i in range(grid.size):
         # Rounding leaves less than nothing where a particle was subtracted.
         result[i] = np.log(1 + scale * max(flat[i], 0.0))
@@ -102,41 +104,58 @@ def score_grid(table, points, weights, rotations, shifts, origin, cell, out):
 
 
 @njit(cache=True, nogil=True)
+def interpolated(flat, shape, x, y, z, R, shift, origin, cell):
+    """Value of a grid at a moved point, linear between cells; zero outside."""
+    n0, n1, n2 = shape
+    p = (R[0, 0] * x + R[0, 1] * y + R[0, 2] * z + shift[0] - origin[0]) / cell
+    q = (R[1, 0] * x + R[1, 1] * y + R[1, 2] * z + shift[1] - origin[1]) / cell
+    u = int(np.floor(p))
+    v = int(np.floor(q))
+    if u < 0 or v < 0 or u >= n0 - 1 or v >= n1 - 1:
+        return 0.0
+    p -= u
+    q -= v
+    at = (u * n1 + v) * n2
+    if n2 == 1:
+        low = flat[at] * (1 - q) + flat[at + 1] * q
+        high = flat[at + n1] * (1 - q) + flat[at + n1 + 1] * q
+        return low * (1 - p) + high * p
+    s = (R[2, 0] * x + R[2, 1] * y + R[2, 2] * z + shift[2] - origin[2]) / cell
+    w = int(np.floor(s))
+    if w < 0 or w >= n2 - 1:
+        return 0.0
+    s -= w
+    at += w
+    row = n1 * n2
+    low = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
+    low += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
+    at += row
+    high = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
+    high += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
+    return low * (1 - p) + high * p
+
+
+@njit(cache=True, nogil=True)
 def score(table, points, weights, R, shift, origin, cell):
     """Score of one pose, interpolated linearly between cells."""
-    n0, n1, n2 = table.shape
     flat = table.ravel()
     total = 0.0
     for i in range(len(points)):
         x, y, z = points[i, 0], points[i, 1], points[i, 2]
-        p = (R[0, 0] * x + R[0, 1] * y + R[0, 2] * z + shift[0] - origin[0]) / cell
-        q = (R[1, 0] * x + R[1, 1] * y + R[1, 2] * z + shift[1] - origin[1]) / cell
-        u = int(np.floor(p))
-        v = int(np.floor(q))
-        if u < 0 or v < 0 or u >= n0 - 1 or v >= n1 - 1:
-            continue
-        p -= u
-        q -= v
-        at = (u * n1 + v) * n2
-        if n2 == 1:
-            low = flat[at] * (1 - q) + flat[at + 1] * q
-            high = flat[at + n1] * (1 - q) + flat[at + n1 + 1] * q
-            total += weights[i] * (low * (1 - p) + high * p)
-            continue
-        s = (R[2, 0] * x + R[2, 1] * y + R[2, 2] * z + shift[2] - origin[2]) / cell
-        w = int(np.floor(s))
-        if w < 0 or w >= n2 - 1:
-            continue
-        s -= w
-        at += w
-        row = n1 * n2
-        low = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
-        low += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
-        at += row
-        high = (flat[at] * (1 - s) + flat[at + 1] * s) * (1 - q)
-        high += (flat[at + n2] * (1 - s) + flat[at + n2 + 1] * s) * q
-        total += weights[i] * (low * (1 - p) + high * p)
+        value = interpolated(flat, table.shape, x, y, z, R, shift, origin, cell)
+        total += weights[i] * value
     return total
+
+
+@njit(cache=True, nogil=True)
+def values(table, points, R, shift, origin, cell):
+    """Values at the points of a particle in one pose."""
+    flat = table.ravel()
+    out = np.empty(len(points))
+    for i in range(len(points)):
+        x, y, z = points[i, 0], points[i, 1], points[i, 2]
+        out[i] = interpolated(flat, table.shape, x, y, z, R, shift, origin, cell)
+    return out
 
 
 @njit(cache=True, nogil=True)
@@ -235,7 +254,7 @@ def sample_chain(
         weight = weights[first[j] : first[j + 1]]
         mass = masses[first[j] : first[j + 1]]
         splat(grid, own, mass, blur, R[j], t[j], origin, cell, -1.0)
-        table = log_density(grid, M - 1.0)
+        table = log_density(grid, M - 1.0, EVEN)
         spun = own @ spins[j].T
         score_grid(table, spun, weight, rotations, shifts, origin, cell, buffer)
         best = -np.inf
@@ -256,31 +275,36 @@ def sample_chain(
 
 
 @njit(cache=True, nogil=True)
-def find_candidates(table, points, weights, rotations, shifts, origin, cell, separation, R, t):
-    """The best poses of a grid search, no two within `separation` [rad]; returns how many."""
-    buffer = np.empty((len(rotations), len(shifts)))
-    score_grid(table, points, weights, rotations, shifts, origin, cell, buffer)
-    value = np.empty(len(rotations))
-    at = np.empty(len(rotations), np.int64)
-    for r in range(len(rotations)):
-        at[r] = np.argmax(buffer[r])
-        value[r] = buffer[r, at[r]]
-    order = np.argsort(-value, kind="mergesort")
-    found = 0
-    for r in order:
-        if found == len(R):
-            break
-        new = True
-        for k in range(found):
-            if turn_between(R[k], rotations[r]) < separation:
-                new = False
-                break
-        if new:
-            R[found] = rotations[r]
+def find_candidates(
+    table, points, weights, rotations, shifts, origin, cell, turn_apart, shift_apart, R, t
+):
+    """The best poses of a grid search; returns how many.
+
+    Any two differ by `turn_apart` [rad] or by `shift_apart` at least.
+    """
+    scores = np.empty((len(rotations), len(shifts)))
+    score_grid(table, points, weights, rotations, shifts, origin, cell, scores)
+    near = np.empty(len(shifts), np.bool_)
+    for found in range(len(R)):
+        best = np.argmax(scores)
+        r = best // len(shifts)
+        s = best % len(shifts)
+        if scores[r, s] == -np.inf:
+            return found
+        R[found] = rotations[r]
+        for d in range(3):
+            t[found, d] = cell * shifts[s, d]
+        for other in range(len(shifts)):
+            square = 0.0
             for d in range(3):
-                t[found, d] = cell * shifts[at[r], d]
-            found += 1
-    return found
+                square += (cell * (shifts[other, d] - shifts[s, d])) ** 2
+            near[other] = square < shift_apart**2
+        for other in range(len(rotations)):
+            if turn_between(rotations[r], rotations[other]) < turn_apart:
+                for k in range(len(shifts)):
+                    if near[k]:
+                        scores[other, k] = -np.inf
+    return len(R)
 
 
 @njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.spatial.transform import Rotation
+from scipy.special import logsumexp
 
 from coframe.em.mixture import Mixture
 from coframe.errors import InputError
@@ -16,11 +17,13 @@ from coframe.particles.fusion import Fit, Fusion, Structure
 from coframe.particles.recipe import FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution
 from coframe.particles.search import (
+    RIVALS,
     Found,
     Level,
     Motions,
     Particles,
     no_symmetry,
+    outlier_share,
     place,
     sample,
     sweep,
@@ -252,7 +255,16 @@ def _fuse(
             )
         models = [_best(each) for each in found]
         found, labels = _settle(*search, models, labels, groups, _progress(on_step, 0.7, 0.9))
-    on_step("symmetry, sites and resolution", 0.9)
+    on_step("comparing poses", 0.9)
+    models = [_best(each) for each in found]
+    outliers = outlier_share(fine, models, groups, labels)
+    found = [
+        sweep(
+            coarse, fine, models[c], groups[c], recipe, rng, threads, labels == c, RIVALS, outliers
+        )
+        for c in range(classes)
+    ]
+    on_step("symmetry, sites and resolution", 0.95)
     models = [_best(each) for each in found]
     scores = _scores(found)
     # Class 0 is the largest.
@@ -469,38 +481,45 @@ def _start(
     rng: np.random.Generator,
     threads: int,
 ) -> "Start":
-    """Random starts on some particles, the best on others chosen; all particles placed on it."""
+    """Random starts on some particles, checked on others; all particles placed on the best."""
     M = len(given)
     count = min(START_PARTICLES, max(M - VALIDATION, (M + 1) // 2))
     mixed = rng.permutation(M)
     own, others = np.sort(mixed[:count]), np.sort(mixed[count:][:VALIDATION])
+    # Starts on the same particles agree where these have no structure; on different ones, they
+    # agree on what both show.
+    check = np.sort(mixed[count:][:count])
     levels = [
         (
             Level(thin.subset(chosen), recipe.coarse_blur, recipe, radius),
             Level(given.subset(chosen), recipe.fine_blur, recipe, radius),
         )
-        for chosen in (own, others, np.arange(M))
+        for chosen in (own, others, np.arange(M), check)
     ]
-    nothing = np.zeros(count, int)
+
+    def settled(both: tuple[Level, Level], chosen: Int[Array, " m"]) -> list[Motions]:
+        particles = thin.subset(chosen)
+        starts = pool(threads).map(
+            lambda s: sample(particles, recipe, radius, s)[0], rng.spawn(CHAINS)
+        )
+        labels = np.zeros(len(chosen), int)
+        return [
+            _best(_settle(*both, recipe, rng, threads, [m], labels, [no_symmetry()])[0][0])
+            for m in list(starts)
+        ]
+
     refined: list[Motions] = []
+    checks: list[Motions] = []
     scores: list[float] = []
     reproduced = 0.0
     while len(refined) < MOST_CHAINS and reproduced < recipe.min_symmetry:
-        seeds = rng.spawn(CHAINS)
-        chains = list(
-            pool(threads).map(lambda s: sample(thin.subset(own), recipe, radius, s)[0], seeds)
-        )
-        for chain in chains:
-            found, _ = _settle(
-                *levels[0], recipe, rng, threads, [chain], nothing, [no_symmetry()]
-            )
-            refined.append(_best(found[0]))
-            placed = place(*levels[1], (*levels[0], refined[-1]), recipe, rng, threads)
+        for motions in settled(levels[0], own):
+            refined.append(motions)
+            placed = place(*levels[1], (*levels[0], motions), recipe, rng, threads)
             scores.append(float(np.mean([f.scores[0] for f in placed])))
+        checks += settled(levels[3], check)
         model = refined[int(np.argmax(scores))]
-        reproduced = max(
-            likeness(*levels[0], model, other, recipe) for other in refined if other is not model
-        )
+        reproduced = max(likeness(levels[0], model, levels[3], c, recipe) for c in checks)
     placed = place(*levels[2], (*levels[0], model), recipe, rng, threads)
     return Start(_best(placed), np.array(scores), reproduced)
 
@@ -590,15 +609,19 @@ def _judge(
 
 
 def margin_of(modes: Found, group: Motions, separation: float) -> float:
-    """Log odds of the best mode over the best one that differs from it by more than a symmetry."""
-    places_R = group.R @ modes.R[0]
-    places_t = group.R @ modes.t[0] + group.t
-    for R, t, score in zip(modes.R[1:], modes.t[1:], modes.scores[1:], strict=True):
+    """Log odds of the best mode over all that differ from it by more than a symmetry."""
+    places_R, places_t = modes.R[:1], modes.t[:1]
+    rivals = []
+    for number, (R, t, score) in enumerate(zip(modes.R, modes.t, modes.scores, strict=True)):
         turns = Rotation.from_matrix(places_R @ R.T).magnitude()
         apart = np.maximum(turns, np.linalg.norm(places_t - t, axis=1))
-        if apart.min() > separation:
-            return float(modes.scores[0] - score)
-    return float("inf")
+        if number == 0 or apart.min() > separation:
+            # A mode that several climbs end in counts once.
+            places_R = np.concatenate([places_R[number == 0 :], group.R @ R])
+            places_t = np.concatenate([places_t[number == 0 :], group.R @ t + group.t])
+            if number > 0:
+                rivals.append(score)
+    return float(modes.scores[0] - logsumexp(rivals)) if rivals else float("inf")
 
 
 def halves(

@@ -92,7 +92,7 @@ class Fusion:
     scores : array
         Score of each random start on particles left out; empty if a template was given.
     reproduced : float
-        How well another start shows the structure of the best one: 1 as well as itself, 0 as badly
+        How well a start on other particles shows the structure: 1 as well as the best, 0 as badly
         as turned arbitrarily. 1 if a template was given.
     seed : int
     warnings : tuple of str

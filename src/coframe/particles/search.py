@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """From nothing to a pose per particle: densities on a grid, random starts, joint sweeps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,12 @@ from coframe.types import Array
 CELLS_PER_BLUR = 2.0
 # [size] Sweeps of a chain of Gibbs sampling.
 CHAIN_SWEEPS = 12
-# [size] Poses of a particle's grid search that are refined.
-CANDIDATES = 8
+# [guard] Share of outliers at least.
+FEWEST_OUTLIERS = 1e-3
+# [size] Iterations of EM for the share of outliers.
+SHARE_ITERATIONS = 50
+# [size] Poses of a particle's grid search that are refined: in a sweep, and for the verdict.
+CANDIDATES, RIVALS = 8, 32
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,10 @@ class Level:
         self.weights = blur**2 / (blur**2 + variance) / np.sqrt(crowd)
         sums = np.add.reduceat(self.weights, particles.first[:-1])
         self.masses = self.weights / np.repeat(sums, np.diff(particles.first))
+        spots = np.add.reduceat(1 / crowd, particles.first[:-1])
+        # The centre of n labels of a structure is 1 / sqrt(n) radii from the structure's, as a
+        # standard deviation; three of these are searched.
+        self.reach = np.maximum(3 / np.sqrt(spots), recipe.max_shift)
         half = int(np.ceil((radius + recipe.max_shift + kernels.REACH * blur) / self.cell))
         self.origin = np.full(3, -half * self.cell)
         self.shape = (2 * half + 1, 2 * half + 1, 2 * half + 1 if D == 3 else 1)
@@ -123,16 +132,16 @@ class Level:
                 self.splat(grid, j, motions, symmetry, 1.0)
         return grid
 
-    def table(self, grid: Array, mass: float) -> Float[Array, "X Y Z"]:
-        return np.asarray(kernels.log_density(grid, mass))
+    def table(
+        self, grid: Array, mass: float, outliers: float = kernels.EVEN
+    ) -> Float[Array, "X Y Z"]:
+        return np.asarray(kernels.log_density(grid, mass, outliers))
 
-    def without(
-        self, grid: Array, mass: float, j: int, motions: Motions, symmetry: Motions
-    ) -> Array:
-        """Log density of all particles but one; `mass`: of all."""
+    def without(self, grid: Array, j: int, motions: Motions, symmetry: Motions) -> Array:
+        """Density of all particles but one."""
         others = grid.copy()
         self.splat(others, j, motions, symmetry, -1.0)
-        return self.table(others, mass - 1)
+        return others
 
     def shifts(self, reach: float) -> Int[Array, "S 3"]:
         """Shifts by whole cells in a ball."""
@@ -220,13 +229,15 @@ def locate(
     spin: Array,
     turns: Array,
     recipe: FuseRecipe,
+    candidates: int = CANDIDATES,
 ) -> Found:
     """Search all rotations at the coarse blur and refine the best at the fine one."""
     D = coarse.particles.dimension
     rows, fine_rows = coarse.particles.rows(j), fine.particles.rows(j)
     points, fine_points = coarse.particles.points[rows], fine.particles.points[fine_rows]
-    R, t = np.zeros((CANDIDATES, 3, 3)), np.zeros((CANDIDATES, 3))
-    shifts = coarse.shifts(recipe.max_shift if D == 2 else 1.5 * coarse.cell)
+    R, t = np.zeros((candidates, 3, 3)), np.zeros((candidates, 3))
+    # In space, all shifts at all rotations would be too many; the climb finds the rest.
+    shifts = coarse.shifts(coarse.reach[j] if D == 2 else 1.5 * coarse.cell)
     count = kernels.find_candidates(
         coarse_table,
         points @ spin.T,
@@ -236,6 +247,7 @@ def locate(
         coarse.origin,
         coarse.cell,
         1.5 * recipe.coarse_blur,
+        recipe.coarse_blur,
         R,
         t,
     )
@@ -302,29 +314,65 @@ def sweep(
     rng: np.random.Generator,
     threads: int,
     members: Bool[Array, " M"] | None = None,
+    candidates: int = CANDIDATES,
+    outliers: float = kernels.EVEN,
 ) -> list[Found]:
     """Search every particle's pose against the density of all others at their present poses.
 
     `members`: the particles that make the density; default: all.
+    `candidates`: poses of a particle that are refined at most.
+    `outliers`: share of points that belong to nothing, at the fine blur.
     """
     M, D = len(coarse.particles), coarse.particles.dimension
     inside = np.ones(M, bool) if members is None else members
     levels = coarse, fine
     grids = [level.density(motions, symmetry, inside) for level in levels]
     mass = float(inside.sum())
-    whole = [level.table(grid, mass) for level, grid in zip(levels, grids, strict=True)]
+    shares = kernels.EVEN, outliers
     turns = rotations(D, recipe.coarse_blur)
     spins = random_rotations(rng, M, D)
 
+    def tables_of(j: int) -> list[Array]:
+        return [
+            level.table(level.without(grid, j, motions, symmetry), mass - 1, share)
+            for level, grid, share in zip(levels, grids, shares, strict=True)
+        ]
+
+    whole = [
+        level.table(grid, mass, share)
+        for level, grid, share in zip(levels, grids, shares, strict=True)
+    ]
+
     def one(j: int) -> Found:
-        tables = (
-            [
-                level.without(grid, mass, j, motions, symmetry)
-                for level, grid in zip(levels, grids, strict=True)
-            ]
-            if inside[j]
-            else whole
+        coarse_table, fine_table = tables_of(j) if inside[j] else whole
+        return locate(
+            coarse, fine, coarse_table, fine_table, j, spins[j], turns, recipe, candidates
         )
-        return locate(coarse, fine, tables[0], tables[1], j, spins[j], turns, recipe)
 
     return list(pool(threads).map(one, range(M)))
+
+
+def outlier_share(
+    level: Level, models: Sequence[Motions], groups: Sequence[Motions], labels: Int[Array, " M"]
+) -> float:
+    """The likeliest share of points that belong to nothing, each in the density of the others.
+
+    `models`, `groups`: motions and symmetry of each class; `labels`: class of each particle.
+    """
+    particles = level.particles
+    ratios = np.zeros(len(particles.points))
+    for c, (motions, group) in enumerate(zip(models, groups, strict=True)):
+        own = np.flatnonzero(labels == c)
+        grid = level.density(motions, group, labels == c)
+        for j in map(int, own):
+            others = level.without(grid, j, motions, group) * (grid.size / (len(own) - 1))
+            rows = particles.rows(j)
+            ratios[rows] = kernels.values(
+                others, particles.points[rows], motions.R[j], motions.t[j], level.origin, level.cell
+            )
+    ratios = np.maximum(ratios, 0)
+    share = kernels.EVEN
+    for _ in range(SHARE_ITERATIONS):
+        belongs_to_nothing = share / (share + (1 - share) * ratios)
+        share = max(float(np.average(belongs_to_nothing, weights=level.weights)), FEWEST_OUTLIERS)
+    return share

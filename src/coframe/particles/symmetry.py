@@ -96,12 +96,19 @@ def imposed_symmetry(
 
 
 def likeness(
-    coarse: Level, fine: Level, motions: Motions, other: Motions, recipe: FuseRecipe
+    levels: tuple[Level, Level],
+    motions: Motions,
+    other_levels: tuple[Level, Level],
+    other: Motions,
+    recipe: FuseRecipe,
 ) -> float:
-    """How well the same particles at other motions show the same structure.
+    """How well other particles at their motions show the structure of the first.
+
+    Levels are the coarse and the fine one of each.
 
     1 is as well as at the motions themselves, 0 as badly as turned arbitrarily.
     """
+    coarse, fine = levels
     first = fine.particles.first
     D = fine.particles.dimension
 
@@ -118,7 +125,7 @@ def likeness(
         level.table(level.density(motions, no_symmetry()), float(len(first) - 1))
         for level in (coarse, fine)
     ]
-    points, weights = cloud(coarse, other)
+    points, weights = cloud(other_levels[0], other)
     turns = rotations(D, recipe.coarse_blur)
     shifts = coarse.shifts(recipe.coarse_blur)
     R, t = np.zeros((CANDIDATES, 3, 3)), np.zeros((CANDIDATES, 3))
@@ -131,10 +138,11 @@ def likeness(
         coarse.origin,
         coarse.cell,
         1.5 * recipe.coarse_blur,
+        recipe.coarse_blur,
         R,
         t,
     )
-    points, weights = cloud(fine, other)
+    points, weights = cloud(other_levels[1], other)
     found = [
         kernels.climb(
             tables[1],
