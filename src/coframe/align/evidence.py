@@ -49,10 +49,6 @@ POINTS = 600_000
 PASSES = 5
 # Of a surface, one entry for each patch.
 COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
-# Squared cosine between the normals of two patches of one surface, at least. Nearer to
-# perpendicular, they are the two faces of an edge: one face ends where the other begins, and no
-# height is defined.
-ALONG = 0.5
 # [guard] Patches that must be compared before a threshold is taken from them.
 ENOUGH = 20
 
@@ -465,7 +461,7 @@ def _heights(
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
     cosine = ((one.normals @ geometry.rotation(motion).T) * normals).sum(1)
     away = one.facing & other.facing[rows] & (sign * cosine < 0)
-    inside = one.flat & other.flat[rows] & ~away & (cosine**2 > ALONG)
+    inside = one.flat & other.flat[rows] & ~away & (cosine**2 > recipe.along)
     inside &= across < other.radii[rows] / 2
     inside &= np.abs(height) < np.minimum(one.radii, other.radii[rows])
     spacing = np.minimum(one.spacings, other.spacings[rows])

@@ -141,6 +141,15 @@ class EvidenceRecipe:
         return self.clear
 
     @property
+    def along(self) -> float:
+        """Squared cosine between the normals of two patches of one surface, at least.
+
+        45 degrees. Nearer to perpendicular, they are the two faces of an edge: one face ends where
+        the other begins, and there is no height of one over the other.
+        """
+        return 0.5
+
+    @property
     def farthest(self) -> float:
         """Share of a cloud's extent: the largest move that is tried.
 

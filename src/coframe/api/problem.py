@@ -42,10 +42,10 @@ AMBIGUOUS = "the result is ambiguous: different start poses fit about equally we
 
 # What is said of clouds that leave given poses.
 FAR = "these clouds ended far from the poses that were given"
-TRUST = "if the given poses are right, fix them (`fixed`) or say how certain they are (`priors`)"
 LEFT = (
     "it ended far from the pose that was given, and shares too little surface with others to show"
-    f" that it belongs there; {TRUST}"
+    " that it belongs there; if the given pose is right, fix it (`fixed`) or say how certain it is"
+    " (`priors`)"
 )
 
 
@@ -321,7 +321,10 @@ class Problem:
                 for j, turn, shift in self._left(start.poses[0], result.poses)
             )
             if listed:
-                warnings.append(f"{FAR}: {listed}; {TRUST}")
+                warnings.append(
+                    f"{FAR}: {listed}; if the given poses are right, fix them (`fixed`) or say how"
+                    " certain they are (`priors`)"
+                )
         if any(each.solution.rivals for each in candidates):
             moved = {j for a in result.alternatives if a.reason == RIVAL for j in a.clouds}
             listed = ", ".join(result.names[j] for j in sorted(moved))

@@ -50,7 +50,6 @@ UNCHECKED = (
     "these clouds share too little surface to check by it where they lie, and their verdicts rest"
     " on the likelihood of the model alone"
 )
-COMPARE = "compare the result with that of another seed"
 
 
 @dataclass(frozen=True)
@@ -314,9 +313,11 @@ def assemble(
         if seen.agreement.silent
         for j in solution.group
     ]
+    told_of = ", ".join(silent)
+    warned = [f"{UNCHECKED}: {told_of}; compare the result with that of another seed"]
     result = replace(
         result,
-        warnings=(f"{UNCHECKED}: {', '.join(silent)}; {COMPARE}",) if silent else (),
+        warnings=tuple(warned if silent else ()),
         doubts=tuple(told),
         alternatives=tuple(places),
         clouds=tuple(cloud.points for cloud in samples),
