@@ -13,8 +13,9 @@ from coframe.start.features import ThinScan
 from coframe.start.match import Edge
 from coframe.start.recipe import START, StartRecipe
 
-# [size] Clouds that are looked at, and others that each is compared with, at most.
+# [size] Clouds that are looked at, at most.
 SUSPECTS = 3
+# [size] Other clouds that each is compared with, at most.
 PARTNERS = 6
 
 
