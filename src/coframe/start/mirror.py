@@ -15,7 +15,7 @@ from coframe.start.recipe import START, StartRecipe
 
 # [size] Clouds that are looked at, at most.
 SUSPECTS = 3
-# [size] Others that each of these is compared with, at most.
+# [size] Other clouds that each is compared with, at most.
 PARTNERS = 6
 
 
