@@ -269,7 +269,7 @@ def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
         ends = [best.last.poses]
     poses = average_poses(ends, run.constraints.gauge_free)
     history, status, settled = best.last.history, best.last.status, best.settled
-    del chains, best, possible  # makes room
+    del chains, own, best, possible  # makes room
     if more:
         many = run.draw(recipe.more_points * last.points)
         end = run.fit(many, poses, again, history=history)
