@@ -312,3 +312,37 @@ def needs(suffix: str) -> None:
     """Skip where the library of a format is absent."""
     if suffix in LIBRARIES:
         pytest.importorskip(LIBRARIES[suffix])
+
+
+# A turntable: its axis is neither vertical nor near the origin.
+AXIS = np.array([0.1, 0.9, 0.3]) / np.linalg.norm([0.1, 0.9, 0.3])
+BESIDE = np.array([3.0, -1.0, 6.0])
+
+
+def on_turntable(
+    step: float, views: int, points: int, *, surface: simulate.SampledSurface | None = None
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Views of a body that turns before the sensor, and their poses in the frame of the first."""
+    scene = simulate.scene(
+        views,
+        points,
+        degrees=step * (views - 1),
+        noise_db=50.0,
+        surface=surface,
+        rng=np.random.default_rng(3),
+    )
+    turns = geometry.exp_rotation(np.radians(step) * np.arange(views)[:, None] * AXIS)
+    truth = geometry.pose(turns, BESIDE - turns @ BESIDE)
+    upright = geometry.pose(_onto(np.array([0.0, 1, 0]), AXIS), BESIDE)
+    clouds = [
+        geometry.transform(geometry.inverse(T) @ upright @ pose, cloud)
+        for T, pose, cloud in zip(truth, scene.poses, scene.clouds, strict=True)
+    ]
+    return clouds, truth
+
+
+def _onto(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The rotation that carries one direction onto another."""
+    axis = np.cross(a, b)
+    angle = np.arctan2(np.linalg.norm(axis), a @ b)
+    return geometry.exp_rotation(angle * axis / np.linalg.norm(axis))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scenes import on_turntable
 from typer.testing import CliRunner
 
 import coframe
@@ -129,6 +130,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rgbd_dataset_freiburg1_desk").mkdir()
     for j, cloud in enumerate(clouds):
         ply.write(folder / "rgbd_dataset_freiburg1_desk" / f"{j}.ply", cloud)
+    (folder / "views").mkdir()
+    for j, cloud in enumerate(on_turntable(30.0, 12, 1200)[0]):
+        ply.write(folder / "views" / f"view{j}.ply", cloud)
     copies = particles(np.random.default_rng(0), kind="letters", count=24, labelled=0.9)
     rows = ["x [nm],y [nm],group"]
     rows += [f"{x},{y},{j}" for j, cloud in enumerate(copies.clouds) for x, y in cloud]

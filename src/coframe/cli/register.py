@@ -242,7 +242,7 @@ def register(
 
     coframe register scans -o out --exclude scan2 --reference scan1
 
-    coframe register scans -o out --turntable 36
+    coframe register views -o turned --turntable 30
 
     coframe register scans -o again --poses out/poses.json --rematch scan2
 
