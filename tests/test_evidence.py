@@ -236,3 +236,24 @@ def test_clouds_that_leave_given_poses_are_named() -> None:
     assert "cloud 1" not in told
     near = coframe.register(scene.clouds, scene.poses)
     assert not any("poses that were given" in each for each in near.warnings)
+
+
+def test_one_cloud_at_odds_is_seen_among_many() -> None:
+    """What all clouds together leave in the noise, the cloud itself shows."""
+    good, bad = (np.tile(block, (12, 1)) for block in ([8, 0], [3, 2]))
+    blocks = [good] * 11
+
+    def found(last: np.ndarray) -> evidence.Agreement:
+        every = (*blocks, last)
+        inside, wrong = np.array([each.sum(0) for each in every]).T
+        next_one = np.roll(np.eye(12, dtype=int), 1, axis=1)
+        return evidence.Agreement(
+            next_one * (inside - wrong)[:, None], next_one * wrong[:, None], every
+        )
+
+    assert not evidence.at_odds(found(good))
+    assert not evidence.any_at_odds(found(good))
+    assert evidence.at_odds(found(bad))
+    unclear = np.array([[8, 0]] * 11 + [[8, 7]])  # all in one block: this may be chance
+    assert not evidence.at_odds(found(unclear))
+    assert evidence.any_at_odds(found(unclear))

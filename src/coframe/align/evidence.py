@@ -280,11 +280,20 @@ def _between(found: Agreement, *parts: set[int]) -> list[Int[Array, "_ 2"]]:
 
 
 def at_odds(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> bool:
-    """Whether clouds contradict each other clearly more than points of one cloud do."""
-    share = share_of(found.blocks)
-    if share is None:
-        return False
-    return bool(share.value - recipe.clear * np.sqrt(share.variance) > 1 - recipe.level)
+    """Whether the clouds, or one of them, contradict others clearly more than chance.
+
+    By chance: as often as points of one cloud contradict each other.
+    """
+    every = [found.blocks, *([blocks] for blocks in found.blocks)]
+    shares = [share for share in map(share_of, every) if share is not None]
+    return any(
+        share.value - recipe.clear * np.sqrt(share.variance) > 1 - recipe.level for share in shares
+    )
+
+
+def any_at_odds(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> bool:
+    """Whether a cloud contradicts others more often than by chance, be it clear or not."""
+    return bool((found.shares > 1 - recipe.level).any())
 
 
 def lead(a: Agreement, b: Agreement, clouds: Sequence[int] | None = None) -> float:

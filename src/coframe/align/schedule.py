@@ -19,7 +19,7 @@ from jaxtyping import Int
 from coframe import geometry
 from coframe.align import planes, surface
 from coframe.align.covariance import pose_covariance
-from coframe.align.evidence import Surface, agreement, at_odds, contradicting, lead
+from coframe.align.evidence import Surface, agreement, any_at_odds, at_odds, contradicting, lead
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.per_cloud import PerCloud
@@ -84,9 +84,9 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
     if all(each.silent for each in found):
         attracted = run.map(_attractions(run, drawn, starts[0], recipe.reaches))
         candidates = [*starts, *(fit.poses for fit in attracted)]
-    elif gates and all(at_odds(each, recipe.evidence) for each in found):
-        # Planes did not find a place where all agree, as on thin bodies. Spheres may; not the
-        # widest ones, which draw clouds onto each other.
+    elif gates and all(any_at_odds(each, recipe.evidence) for each in found):
+        # Planes may not have found a place where all agree, as on thin bodies. Spheres may; not the
+        # widest ones, which draw clouds onto each other. To try them needs no proof.
         attracted = run.map(_attractions(run, drawn, starts[0], recipe.reaches[:-1]))
         candidates += [fit.poses for fit in attracted]
     fits = run.map(_refinements(run, drawn, candidates, recipe.trials[0]))
@@ -187,17 +187,23 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     the first stays, unless clouds share too little territory: then the likelihood decides, as it
     does between fits in the same place.
     """
-    clear = run.recipe.evidence.clear
-    found = [agreement(surfaces, fit.poses, run.recipe.evidence) for fit in fits]
+    recipe = run.recipe.evidence
+    found = [agreement(surfaces, fit.poses, recipe) for fit in fits]
+    odds = [at_odds(each, recipe) for each in found]
+
+    def beats(k: int, other: int) -> bool:
+        """Clearly fewer contradictions, or fewer, and no cloud at odds where the other has one."""
+        z = lead(found[k], found[other])
+        return z > recipe.clear or (z > 0 and odds[other] and not odds[k])
+
     best = 0
     for k in range(1, len(fits)):
-        z = lead(found[k], found[best])
         likelier = run.value(fits[k]) > run.value(fits[best])
         silent = found[k].silent or found[best].silent
         alike = silent or not _apart(fits[best], fits[k], run.recipe)
-        if z > clear or (z > -clear and alike and likelier):
+        if beats(k, best) or (not beats(best, k) and alike and likelier):
             best = k
-    possible = [k for k in range(len(fits)) if k == best or lead(found[best], found[k]) <= clear]
+    possible = [k for k in range(len(fits)) if k == best or not beats(best, k)]
     return Choice(best, possible)
 
 
