@@ -326,7 +326,7 @@ def expand(
 def others_in(folder: Path, chosen: Sequence[Path]) -> list[str]:
     """Names of files in a folder that hold clouds by their suffix and were not chosen.
 
-    Text files may hold anything, and results of coframe are told of elsewhere.
+    Text files may hold anything, and results of coframe are named elsewhere.
     """
     return sorted(
         path.name

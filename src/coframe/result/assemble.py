@@ -296,8 +296,8 @@ def assemble(
     some = [each for each in every if isinstance(each, labels.Some)]
     samples: Sequence[InMemory | labels.Some] = given.loaded or some
     inside = {j for solution in solutions for j in solution.group}
-    told = [Doubt(doubt.cloud, doubt.reason) for doubt in doubts if doubt.cloud not in inside]
-    told += [
+    doubted = [Doubt(doubt.cloud, doubt.reason) for doubt in doubts if doubt.cloud not in inside]
+    doubted += [
         Doubt(solution.group[j], why)
         for solution, (_, elsewhere) in zip(solutions, checked, strict=True)
         for j, why in sorted(elsewhere.items())
@@ -313,12 +313,12 @@ def assemble(
         if seen.agreement.silent
         for j in solution.group
     ]
-    told_of = ", ".join(silent)
-    warned = [f"{UNCHECKED}: {told_of}; compare the result with that of another seed"]
+    unchecked = ", ".join(silent)
+    warned = [f"{UNCHECKED}: {unchecked}; compare the result with that of another seed"]
     result = replace(
         result,
         warnings=tuple(warned if silent else ()),
-        doubts=tuple(told),
+        doubts=tuple(doubted),
         alternatives=tuple(places),
         clouds=tuple(cloud.points for cloud in samples),
         outlier_probability=tuple(each.outlier_probability for each in every),

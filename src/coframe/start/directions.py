@@ -27,7 +27,7 @@ from coframe.types import Array
 ROTATIONS = 24
 # [limit] Directions of the other scan that may be up where one scan has up: floor and ceiling.
 UPRIGHT = 2
-# [size] Azimuths about a direction that are told apart.
+# [size] Steps of azimuth about a direction.
 AZIMUTHS = 180
 # [limit] Azimuths nearer to each other than so many are one rotation.
 APART = 5
