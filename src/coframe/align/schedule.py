@@ -177,15 +177,16 @@ class Choice:
     """Which of several fits is best, and which are not clearly worse, the best among them."""
 
     best: int
-    possible: list[int]
+    possible: list[int]  # the best one first
 
 
 def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice:
     """Choose between fits, the one that needs least to be believed first.
 
-    Another one must have a clearly smaller share of contradictions. Where evidence does not decide,
-    the first stays, unless clouds share too little territory: then the likelihood decides, as it
-    does between fits in the same place.
+    Another one must have a clearly smaller share of contradictions than the first; of those that
+    have, the one with the smallest is taken. Where evidence does not decide, the first stays, unless
+    clouds share too little territory: then the likelihood decides, as it does between fits in the
+    same place.
     """
     recipe = run.recipe.evidence
     found = [agreement(surfaces, fit.poses, recipe) for fit in fits]
@@ -196,15 +197,20 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
         z = lead(found[k], found[other])
         return z > recipe.clear or (z > 0 and odds[other] and not odds[k])
 
-    best = 0
-    for k in range(1, len(fits)):
-        likelier = run.value(fits[k]) > run.value(fits[best])
-        silent = found[k].silent or found[best].silent
-        alike = silent or not _apart(fits[best], fits[k], run.recipe)
-        if beats(k, best) or (not beats(best, k) and alike and likelier):
+    def likelier(k: int, other: int) -> bool:
+        """Whether the likelihood decides between two fits, and for the first."""
+        silent = found[k].silent or found[other].silent
+        alike = silent or not _apart(fits[other], fits[k], run.recipe)
+        return alike and not beats(other, k) and run.value(fits[k]) > run.value(fits[other])
+
+    # Once the first one is refuted, none of the others is believed more than the rest.
+    earned = [k for k in range(1, len(fits)) if beats(k, 0)]
+    best = min(earned, key=lambda k: found[k].share, default=0)
+    for k in range(len(fits)):
+        if k != best and likelier(k, best):
             best = k
-    possible = [k for k in range(len(fits)) if k == best or not beats(best, k)]
-    return Choice(best, possible)
+    others = [k for k in range(len(fits)) if k != best and not beats(best, k)]
+    return Choice(best, [best, *others])
 
 
 def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:

@@ -90,7 +90,44 @@ def solve_graph(
     certain = graphs[0]
     if len(certain.groups) > 1:
         graphs = find_hypotheses(supported(edges, recipe), count, certain.edges, recipe)
-    return graphs, certain.groups
+    return graphs, _joined_parts(graphs[0], certain.groups, recipe)
+
+
+def _joined_parts(graph: Graph, parts: Groups, recipe: StartRecipe) -> Groups:
+    """The parts, joined where all edges between two of them together leave no doubt.
+
+    Edges that are consistent speak for the same motion between two parts, so what they have more
+    than their next best motions adds up, as does what edges have that had to be dropped.
+    """
+    member = {j: number for number, part in enumerate(parts) for j in part}
+    while True:
+        between: dict[tuple[int, int], list[tuple[Edge, bool]]] = {}
+        for edges, kept in ((graph.edges, True), (graph.dropped, False)):
+            for edge in edges:
+                a, b = sorted((member[edge.first], member[edge.second]))
+                if a != b:
+                    between.setdefault((a, b), []).append((edge, kept))
+        excess = {pair: _excess(found, recipe) for pair, found in between.items()}
+        best = max(excess, key=lambda pair: excess[pair], default=None)
+        if best is None or excess[best] < 0:
+            break
+        one, other = best
+        member = {j: one if number == other else number for j, number in member.items()}
+    joined: dict[int, list[int]] = {}
+    for j, number in sorted(member.items()):
+        joined.setdefault(number, []).append(j)
+    return tuple(sorted(map(tuple, joined.values()), key=lambda part: (-len(part), part)))
+
+
+def _excess(edges: Sequence[tuple[Edge, bool]], recipe: StartRecipe) -> float:
+    """Evidence [nats] beyond what is needed to join two parts; `True`: an edge is consistent."""
+    kept = [edge for edge, consistent in edges if consistent]
+    if not kept or max(edge.best.stiffness for edge in kept) < recipe.min_stiffness:
+        return -np.inf
+    margin = sum(edge.margin for edge in kept)
+    margin -= sum(edge.best.weight for edge, consistent in edges if not consistent)
+    needed = recipe.bridge_factor * max(needed_evidence(edge, recipe) for edge in kept)
+    return margin - max(needed, recipe.min_margin * sum(edge.best.weight for edge in kept))
 
 
 def _without_weak_bridges(graph: Graph, count: int, recipe: StartRecipe) -> list[Edge]:
