@@ -157,11 +157,11 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
         return whole
     one, other = _patches(points[::2], recipe), _patches(points[1::2], recipe)
     # The halves face the same way, but it may be that the sign is not the same.
-    inside, heights = _heights(one, other, np.eye(points.shape[1] + 1), own, 0.0)
-    share = float(inside.sum() / max(one.flat.sum(), 1))
-    if inside.sum() < ENOUGH:
+    met = meet(one, other, np.eye(points.shape[1] + 1), own, 0.0)
+    share = float(met.inside.sum() / max(one.flat.sum(), 1))
+    if met.inside.sum() < ENOUGH:
         return replace(whole, own=share)
-    threshold = max(own.sigmas, float(np.quantile(heights[inside], own.level)))
+    threshold = max(own.sigmas, float(np.quantile(met.sigmas[met.inside], own.level)))
     return replace(whole, threshold=threshold, own=share)
 
 
@@ -459,15 +459,31 @@ def signs_of(
     return signs
 
 
-def _heights(
+@dataclass(frozen=True)
+class Meeting:
+    """Patches of one cloud over those of another that are nearest to them."""
+
+    inside: Bool[Array, " n"]  # in the other cloud's territory
+    heights: Float[Array, " n"]  # over the plane of the nearest patch
+    deviations: Float[Array, " n"]  # the standard deviation that the scatter of both leaves
+    reach: Float[Array, " n"]  # heights beyond this are not in territory
+    rows: Int[Array, " n"]  # the nearest patch
+
+    @property
+    def sigmas(self) -> Float[Array, " n"]:
+        """Heights in standard deviations, without sign."""
+        return np.abs(self.heights) / self.deviations
+
+
+def meet(
     one: Surface,
     other: Surface,
     motion: Float[Array, "D1 D1"],
     recipe: EvidenceRecipe,
     sign: float,
     nearest: tuple[Float[Array, " n"], Int[Array, " n"]] | None = None,
-) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
-    """Which patches lie in the other cloud's territory; heights there, in standard deviations."""
+) -> Meeting:
+    """Lay a cloud over another one by a motion."""
     x = geometry.transform(motion, one.centres)
     distance, rows = other.tree.query(x) if nearest is None else nearest
     normals = other.normals[rows]
@@ -477,18 +493,20 @@ def _heights(
     away = one.facing & other.facing[rows] & (sign * cosine < 0)
     inside = one.flat & other.flat[rows] & ~away & (cosine**2 > recipe.along)
     inside &= across < other.radii[rows] / 2
-    inside &= np.abs(height) < np.minimum(one.radii, other.radii[rows])
+    reach = np.minimum(one.radii, other.radii[rows])
+    inside &= np.abs(height) < reach
     spacing = np.minimum(one.spacings, other.spacings[rows])
     variance = one.variances + other.variances[rows] + (recipe.floor * spacing) ** 2
-    return inside, np.abs(height) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))
+    deviation = np.sqrt(np.maximum(variance, np.finfo(float).tiny))
+    return Meeting(inside, height, deviation, reach, rows)
 
 
 def compare(
     one: Surface, other: Surface, motion: Float[Array, "D1 D1"], recipe: EvidenceRecipe, sign: float
 ) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
     """Which patches lie in the other cloud's territory, and which heights agree."""
-    inside, heights = _heights(one, other, motion, recipe, sign)
-    return inside, heights < max(one.threshold, other.threshold)
+    met = meet(one, other, motion, recipe, sign)
+    return met.inside, met.sigmas < max(one.threshold, other.threshold)
 
 
 def compare_all(
@@ -501,11 +519,11 @@ def compare_all(
     """
     nearest = other.tree.query(geometry.transform(motion, one.centres))
     distance, rows = nearest
-    inside, heights = _heights(one, other, motion, recipe, sign, nearest)
-    fits = heights < max(one.threshold, other.threshold)
+    met = meet(one, other, motion, recipe, sign, nearest)
+    fits = met.sigmas < max(one.threshold, other.threshold)
     reach = np.maximum(one.radii, other.radii[rows])
     return (
-        np.where(one.flat, inside, distance < 2 * reach),
+        np.where(one.flat, met.inside, distance < 2 * reach),
         np.where(one.flat, fits, distance < reach / 2),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.align import alternatives, planes
+from coframe.align import alternatives, chance, planes
 from coframe.align.alternatives import Alternative
 from coframe.align.covariance import error_covariance
 from coframe.align.evidence import Surface, draw_surfaces
@@ -172,6 +172,7 @@ class Solution:
 
     def _open(
         self,
+        surfaces: Sequence[Surface],
         seen: Review,
         others: Sequence[Alternative],
         doubts: Sequence[Doubt],
@@ -180,20 +181,30 @@ class Solution:
         """Clouds that the start doubts, and why, where evidence does not remove the doubt.
 
         The start saw thinned clouds. Evidence removes a doubt where it excludes all other places
-        that were found, or where a cloud agrees with others in enough territory and is not free.
+        that were found, or where a cloud is not free and agrees with the others in enough territory,
+        and closer than chance would have it.
         """
         left = {(j, each.reason) for each in others for j in each.clouds}
-        stiff = [
-            sure and freedom is None
-            for sure, freedom in zip(seen.sure(recipe.evidence), seen.freedoms, strict=True)
-        ]
-        known = {}
+        open_ones = {}
         for doubt in self._own(doubts):
             j = list(self.group).index(doubt.cloud)
-            excluded = doubt.motions and (j, doubt.reason) not in left
-            if not excluded and not (doubt.answerable and stiff[j]):
-                known[j] = doubt.reason
-        return known
+            if not doubt.motions or (j, doubt.reason) in left:
+                open_ones[j] = doubt
+        if not any(doubt.answerable for doubt in open_ones.values()):
+            return {j: doubt.reason for j, doubt in open_ones.items()}
+        shares, sure = seen.agreement.shares, seen.sure(recipe.evidence)
+        certain = [j for j in range(len(self.group)) if j not in open_ones]
+        held = chance.beyond_chance(surfaces, self.fit.poses, certain, recipe.evidence)
+        answered = {
+            j
+            for j in held
+            if sure[j] and seen.freedoms[j] is None and shares[j] <= recipe.evidence.max_share
+        }
+        return {
+            j: doubt.reason
+            for j, doubt in open_ones.items()
+            if not (doubt.answerable and j in answered)
+        }
 
     def _own(self, doubts: Sequence[Doubt]) -> list[Doubt]:
         return [doubt for doubt in doubts if doubt.cloud in self.group]
@@ -212,6 +223,7 @@ class Solution:
     def doubted(
         self,
         found: Registration,
+        surfaces: Sequence[Surface],
         seen: Review,
         others: Sequence[Alternative],
         doubts: Sequence[Doubt],
@@ -228,7 +240,7 @@ class Solution:
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
         same = twins(seen, found.names) if matched else {}
         rivals = {j: each.reason for each in others for j in each.clouds if each.reason == RIVAL}
-        known = self._open(seen, others, doubts, recipe)
+        known = self._open(surfaces, seen, others, doubts, recipe)
         elsewhere = rivals | same | free | known
         divided = divisions(seen, recipe.evidence)
         marked = downgrade(found.verdicts, divided | rivals | same | wrong | free | known)
@@ -274,8 +286,10 @@ def assemble(
         for solution, patches, seen in zip(solutions, surfaces, reviews, strict=True)
     ]
     checked = [
-        solution.doubted(part, seen, others, doubts, matched, recipe)
-        for solution, part, seen, others in zip(solutions, fitted, reviews, possible, strict=True)
+        solution.doubted(part, patches, seen, others, doubts, matched, recipe)
+        for solution, part, patches, seen, others in zip(
+            solutions, fitted, surfaces, reviews, possible, strict=True
+        )
     ]
     parts = [part for part, _ in checked]
     result = parts[0]

@@ -19,8 +19,8 @@ class Doubt:
     motions : tuple of arrays, (D+1, D+1)
         Motions in the cloud's own frame, from where it is at the start to other places.
     answerable : bool
-        Whether the surface that the whole clouds share removes the doubt, if there is enough of it
-        and leaves no direction free.
+        Whether the surface that the whole clouds share removes the doubt, if there is more of it
+        than chance explains and it leaves no direction free.
     """
 
     cloud: int

@@ -467,7 +467,7 @@ def _find_doubts(
                 motions = [T for e in edges for T in _alternatives(e, j, found, thin, recipe)]
                 slides = all(edge.best.stiffness < recipe.min_stiffness for edge in edges)
                 reason = _reason(len(motions), slides)
-                doubts.append(Doubt(j, reason, tuple(motions), slides and not motions))
+                doubts.append(Doubt(j, reason, tuple(motions), answerable=not motions))
     return tuple(doubts)
 
 
