@@ -10,11 +10,10 @@ and a floor have none to spare.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.stats import binom
 
 from coframe import geometry
@@ -26,9 +25,19 @@ from coframe.types import Array, Points, Pose, Poses
 FEWEST = 3
 # [limit] Cosine of the angle within which patches lie on one plane.
 SAME = np.cos(np.radians(10.0))
+# [limit] Share of flat patches of a surface that consists of flat pieces.
+FLAT = 0.5
 # [guard] Heights [share of the reach] below this say no more than this, so that clouds without
 # noise have a finite amount of evidence.
 LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """How little chance explains that two clouds agree [nats]."""
+
+    nats: float
+    possible: float  # what the scatter of the points allows
 
 
 def surprise(
@@ -37,8 +46,8 @@ def surprise(
     motion: Pose,
     sign: float,
     recipe: EvidenceRecipe = ALIGN.evidence,
-) -> float:
-    """How little chance explains that two clouds agree under a motion [nats].
+) -> Surprise:
+    """How little chance explains that two clouds agree under a motion.
 
     Minus the logarithm of the probability that as many pieces of surface meet as closely by chance,
     beyond those that any motion can bring together. How closely is not fixed beforehand: the most
@@ -47,26 +56,28 @@ def surprise(
     met = meet(one, other, motion, recipe, sign)
     rows = np.flatnonzero(met.inside)
     if len(rows) < BLOCK:
-        return 0.0
+        return Surprise(0.0, 0.0)
     below = met.rows[rows]
     normals = other.normals[below]
-    tolerance = max(one.threshold, other.threshold) * met.deviations[rows]
+    heights, deviations, reach = (each[rows] for each in (met.heights, met.deviations, met.reach))
+    tolerance = max(one.threshold, other.threshold) * deviations
     pieces = planes_of(other.centres[below], normals, one.radii[rows], tolerance)
-    found = []
+    found, expected = [], []
     for piece in range(pieces.max() + 1):
         own = np.flatnonzero(pieces == piece)
         if len(own) >= FEWEST:
             side = np.sign(normals[own] @ normals[own[0]])
-            height = np.mean(side * met.heights[rows[own]])
-            found.append(abs(height) / np.mean(met.reach[rows[own]]))
+            found.append(np.abs(np.mean(side * heights[own])) / np.mean(reach[own]))
+            expected.append(np.mean(deviations[own]) / np.mean(reach[own]))
     spare = len(found) - geometry.degrees_of_freedom(motion.shape[0] - 1)
     if spare <= 0:
-        return 0.0
+        return Surprise(0.0, 0.0)
     # By chance, each of these is uniform between 0 and 1.
-    heights = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
+    shares = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
     closer = np.arange(spare)  # besides the piece itself
-    nats = -binom.logsf(closer, spare, heights)
-    return max(0.0, float(nats.max() - np.log(spare)))
+    nats = float((-binom.logsf(closer, spare, shares)).max() - np.log(spare))
+    possible = -spare * float(np.log(np.clip(np.mean(expected), LEAST, 1.0)))
+    return Surprise(max(nats, 0.0), possible)
 
 
 def planes_of(
@@ -97,24 +108,51 @@ def planes_of(
 def beyond_chance(
     surfaces: Sequence[Surface],
     poses: Poses,
-    certain: Sequence[int],
+    certain: Sequence[int] = (),
     recipe: EvidenceRecipe = ALIGN.evidence,
 ) -> set[int]:
     """Clouds that agree with most others, directly or along links, as chance would not have it.
 
-    Of n points, about n^3 motions differ from each other, and the best of them surprises by the
-    logarithm of their number. `certain`: clouds that are known to belong together.
+    What two clouds have counts only where they meet at least half as closely as the scatter of
+    their points allows: where they do not, they meet somehow. Of two parts, the evidence of all
+    links between them adds up. Of n points, about n^3 motions differ from each other, and the best
+    of these surprises by the logarithm of their number. `certain`: clouds that are known to belong
+    together.
     """
     M = len(surfaces)
     signs, inverse = signs_of(surfaces, poses, recipe), geometry.inverse(poses)
-    nats = np.zeros((M, M))
+    nats, possible = np.zeros((2, M, M))
     for j, partners in enumerate(partners_of(surfaces, poses)):
         for i in partners:
             motion, sign = inverse[i] @ poses[j], float(signs[j] * signs[i])
-            nats[j, i] = surprise(surfaces[j], surfaces[i], motion, sign, recipe)
-    sizes = np.log(np.maximum([len(each) for each in surfaces], 1))
-    links = (nats + nats.T) / 2 > 3 * np.minimum(sizes, sizes[:, None])
-    links[np.ix_(certain, certain)] = True
-    part = connected_components(coo_array(links), directed=False)[1]
-    largest = np.flatnonzero(part == np.bincount(part).argmax()).tolist()
-    return set(largest) if 2 * len(largest) > M else set()
+            found = surprise(surfaces[j], surfaces[i], motion, sign, recipe)
+            nats[j, i], possible[j, i] = found.nats, found.possible
+    links, most = nats + nats.T, possible + possible.T
+    links = np.where(2 * links < most, 0.0, links / 2)
+    needed = 3 * float(np.log(np.median([len(each) for each in surfaces])))
+    links[np.ix_(certain, certain)] = needed
+    part = _joined(links, needed)
+    largest = max(part, key=len)
+    return largest if 2 * len(largest) > M else set()
+
+
+def in_pieces(surfaces: Sequence[Surface]) -> bool:
+    """Whether the clouds have so much flat surface that too few pieces which meet are a doubt."""
+    return bool(np.median([each.flat.mean() for each in surfaces]) >= FLAT)
+
+
+def _joined(links: Float[Array, "M M"], needed: float) -> list[set[int]]:
+    """Parts with less between any two of them than is needed; those with most are joined first."""
+    between = links.copy()
+    np.fill_diagonal(between, -np.inf)
+    parts = [{j} for j in range(len(links))]
+    while len(parts) > 1:
+        a, b = sorted(np.unravel_index(int(between.argmax()), between.shape))
+        if between[a, b] < needed:
+            break
+        between[a] += between[b]
+        between[:, a] = between[a]
+        between[a, a] = -np.inf
+        between = np.delete(np.delete(between, b, 0), b, 1)
+        parts[a] |= parts.pop(b)
+    return parts

@@ -45,6 +45,11 @@ from coframe.types import Array, Pose, Poses
 # Why clouds are in doubt which another fit places elsewhere.
 RIVAL = "another fit places it elsewhere and agrees about as well: the data do not decide"
 
+# Why clouds are in doubt that were matched and share too little.
+CHANCE = (
+    "what it shares with the other clouds could meet like this by chance: the data do not decide"
+)
+
 # What is said where evidence is silent.
 UNCHECKED = (
     "these clouds share too little surface to check by it where they lie, and their verdicts rest"
@@ -241,9 +246,13 @@ class Solution:
         same = twins(seen, found.names) if matched else {}
         rivals = {j: each.reason for each in others for j in each.clouds if each.reason == RIVAL}
         known = self._open(surfaces, seen, others, doubts, recipe)
-        elsewhere = rivals | same | free | known
+        loose = {}
+        if matched and chance.in_pieces(surfaces):
+            held = chance.beyond_chance(surfaces, self.fit.poses, recipe=recipe.evidence)
+            loose = {j: CHANCE for j in range(len(surfaces)) if j not in held}
+        elsewhere = loose | rivals | same | free | known
         divided = divisions(seen, recipe.evidence)
-        marked = downgrade(found.verdicts, divided | rivals | same | wrong | free | known)
+        marked = downgrade(found.verdicts, loose | divided | rivals | same | wrong | free | known)
         marked = downgrade(marked, unsupported(seen, marked))
         covariance = found.pose_covariance.copy()
         for i in self._free(seen, recipe):
