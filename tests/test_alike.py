@@ -10,6 +10,9 @@ import coframe
 from coframe import InputError, geometry
 from coframe.data import simulate
 from coframe.input.alike import FACTORS, unit_doubt
+from coframe.start import mirror
+from coframe.start.match import Edge
+from coframe.start.verify import Evidence
 
 RNG = np.random.default_rng(3)
 NAMES = ["a", "b", "c", "d"]
@@ -69,6 +72,18 @@ def test_a_cloud_of_something_else_is_not_called_mirrored() -> None:
     result = coframe.register([*scene.clouds, foreign], names=NAMES)
     assert result.verdicts[3].verdict != "aligned"
     assert not any("mirror" in each for each in result.warnings)
+
+
+def test_views_of_different_corners_of_a_room_are_not_called_mirrored() -> None:
+    """The image of one fits another unambiguously, but no better than an edge by itself needs."""
+
+    def edge(weight: float, margin: float) -> Edge:
+        best, other = (Evidence(np.eye(4), each, 0.4, 0.01) for each in (weight, weight - margin))
+        return Edge(5, 3, best, (other,), 1500)
+
+    assert not mirror.holds(edge(173.0, 75.0), edge(95.0, 0.0))
+    assert mirror.holds(edge(400.0, 300.0), edge(95.0, 0.0))
+    assert not mirror.holds(edge(400.0, 300.0), edge(500.0, 0.0))
 
 
 def test_duplicates_are_named() -> None:

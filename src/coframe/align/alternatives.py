@@ -86,6 +86,27 @@ def moved_clouds(
     return tuple(np.flatnonzero(fewest).tolist()), frame @ others
 
 
+def distinct(
+    surfaces: Sequence[Surface],
+    found: Sequence[Alternative],
+    recipe: EvidenceRecipe = ALIGN.evidence,
+) -> list[Alternative]:
+    """Alternatives without those that place the same clouds where an earlier one does."""
+
+    def same(one: Alternative, other: Alternative) -> bool:
+        return one.clouds == other.clouds and all(
+            _displacement(surfaces[j], here, there)
+            <= recipe.distinct * geometry.extent(surfaces[j].centres)
+            for j, here, there in zip(one.clouds, one.poses, other.poses, strict=True)
+        )
+
+    kept: list[Alternative] = []
+    for each in found:
+        if not any(same(each, other) for other in kept):
+            kept.append(each)
+    return kept
+
+
 def _displacement(surface: Surface, one: Pose, other: Pose) -> float:
     """How far the patches of a cloud lie from where another pose puts them, root mean square."""
     some = surface.centres[:: max(1, len(surface) // BLOCK)]

@@ -9,6 +9,7 @@ have met: not patches, of which a wall has hundreds, but planes. A curved body h
 and a floor have none to spare.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from coframe.types import Array, Points, Pose, Poses
 
 # [guard] Patches of a piece of surface, at least: one or two may be stray points.
 FEWEST = 3
+# [limit] Passes that find all patches of a plane.
+PASSES = 10
 # [limit] Cosine of the angle within which patches lie on one plane.
 SAME = np.cos(np.radians(10.0))
 # [limit] Share of flat patches of a surface that consists of flat pieces.
@@ -38,6 +41,7 @@ class Surprise:
 
     nats: float
     possible: float  # what the scatter of the points allows
+    needed: float  # the best of all motions has this by chance
 
 
 def surprise(
@@ -56,7 +60,7 @@ def surprise(
     met = meet(one, other, motion, recipe, sign)
     rows = np.flatnonzero(met.inside)
     if len(rows) < BLOCK:
-        return Surprise(0.0, 0.0)
+        return Surprise(0.0, 0.0, np.inf)
     below = met.rows[rows]
     normals = other.normals[below]
     heights, deviations, reach = (each[rows] for each in (met.heights, met.deviations, met.reach))
@@ -71,13 +75,16 @@ def surprise(
             expected.append(np.mean(deviations[own]) / np.mean(reach[own]))
     spare = len(found) - geometry.degrees_of_freedom(motion.shape[0] - 1)
     if spare <= 0:
-        return Surprise(0.0, 0.0)
+        return Surprise(0.0, 0.0, np.inf)
     # By chance, each of these is uniform between 0 and 1.
     shares = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
     closer = np.arange(spare)  # besides the piece itself
     nats = float((-binom.logsf(closer, spare, shares)).max() - np.log(spare))
     possible = -spare * float(np.log(np.clip(np.mean(expected), LEAST, 1.0)))
-    return Surprise(max(nats, 0.0), possible)
+    # As many pieces as there are dimensions fix a motion: those of one cloud on any of the other.
+    D = len(motion) - 1
+    needed = math.log(math.comb(len(found), D) * math.perm(len(found), D))
+    return Surprise(max(nats, 0.0), possible, needed)
 
 
 def planes_of(
@@ -86,19 +93,28 @@ def planes_of(
     radii: Float[Array, " n"],
     tolerance: Float[Array, " n"],
 ) -> Int[Array, " n"]:
-    """For each patch the number of its plane: patches within tolerance of one another's planes.
+    """For each patch the number of its plane: all patches within tolerance of it that face its way.
 
-    The largest patch that has no plane yet begins the next one.
+    The largest patch that has no plane yet begins the next one. Its own normal is too uncertain to
+    carry far, so the plane is fitted anew to all that it has found until that finds no more.
     """
     plane = np.full(len(centres), -1)
     count = 0
     for first in np.argsort(-radii, kind="stable"):
         if plane[first] >= 0:
             continue
-        away = centres - centres[first]
-        height = np.maximum(np.abs(away @ normals[first]), np.abs((away * normals).sum(1)))
-        same = (plane < 0) & (np.abs(normals @ normals[first]) > SAME)
-        same &= height < np.maximum(tolerance, tolerance[first])
+        middle, normal = centres[first], normals[first]
+        same = np.zeros(len(plane), bool)
+        for _ in range(PASSES):
+            height = np.abs((centres - middle) @ normal)
+            found = (plane < 0) & (np.abs(normals @ normal) > SAME) & (height < tolerance)
+            if (found == same).all() or not found.any():
+                break
+            same = found
+            middle = centres[same].mean(0)
+            away = centres[same] - middle
+            if len(away) > len(normal):
+                normal = np.linalg.eigh(away.T @ away)[1][:, 0]
         plane[same] = count
         plane[first] = count
         count += 1
@@ -113,11 +129,10 @@ def beyond_chance(
 ) -> set[int]:
     """Clouds that agree with most others, directly or along links, as chance would not have it.
 
-    What two clouds have counts only where they meet at least half as closely as the scatter of
-    their points allows: where they do not, they meet somehow. Of two parts, the evidence of all
-    links between them adds up. Of n points, about n^3 motions differ from each other, and the best
-    of these surprises by the logarithm of their number. `certain`: clouds that are known to belong
-    together.
+    What two clouds have is measured in what the best of all motions has by chance, and counts only
+    where they meet at least half as closely as the scatter of their points allows: where they do
+    not, they meet somehow. Of two parts, the evidence of all links between them adds up. `certain`:
+    clouds that are known to belong together.
     """
     M = len(surfaces)
     signs, inverse = signs_of(surfaces, poses, recipe), geometry.inverse(poses)
@@ -126,13 +141,11 @@ def beyond_chance(
         for i in partners:
             motion, sign = inverse[i] @ poses[j], float(signs[j] * signs[i])
             found = surprise(surfaces[j], surfaces[i], motion, sign, recipe)
-            nats[j, i], possible[j, i] = found.nats, found.possible
-    links, most = nats + nats.T, possible + possible.T
-    links = np.where(2 * links < most, 0.0, links / 2)
-    needed = 3 * float(np.log(np.median([len(each) for each in surfaces])))
-    links[np.ix_(certain, certain)] = needed
-    part = _joined(links, needed)
-    largest = max(part, key=len)
+            nats[j, i], possible[j, i] = found.nats / found.needed, found.possible / found.needed
+    links, most = (nats + nats.T) / 2, (possible + possible.T) / 2
+    links[2 * links < most] = 0.0
+    links[np.ix_(certain, certain)] = 1.0
+    largest = max(_joined(links), key=len)
     return largest if 2 * len(largest) > M else set()
 
 
@@ -141,14 +154,14 @@ def in_pieces(surfaces: Sequence[Surface]) -> bool:
     return bool(np.median([each.flat.mean() for each in surfaces]) >= FLAT)
 
 
-def _joined(links: Float[Array, "M M"], needed: float) -> list[set[int]]:
-    """Parts with less between any two of them than is needed; those with most are joined first."""
+def _joined(links: Float[Array, "M M"]) -> list[set[int]]:
+    """Parts with less than one between any two of them; those with most are joined first."""
     between = links.copy()
     np.fill_diagonal(between, -np.inf)
     parts = [{j} for j in range(len(links))]
     while len(parts) > 1:
         a, b = sorted(np.unravel_index(int(between.argmax()), between.shape))
-        if between[a, b] < needed:
+        if between[a, b] < 1:
             break
         between[a] += between[b]
         between[:, a] = between[a]

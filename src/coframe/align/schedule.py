@@ -184,9 +184,9 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     """Choose between fits, the one that needs least to be believed first.
 
     Another one must have a clearly smaller share of contradictions than the first; of those that
-    have, the one with the smallest is taken. Where evidence does not decide, the first stays, unless
-    clouds share too little territory: then the likelihood decides, as it does between fits in the
-    same place.
+    have, the one with the smallest is taken. Where evidence does not decide, the first stays,
+    unless clouds share too little territory: then the likelihood decides, as it does between fits
+    in the same place.
     """
     recipe = run.recipe.evidence
     found = [agreement(surfaces, fit.poses, recipe) for fit in fits]

@@ -186,8 +186,8 @@ class Solution:
         """Clouds that the start doubts, and why, where evidence does not remove the doubt.
 
         The start saw thinned clouds. Evidence removes a doubt where it excludes all other places
-        that were found, or where a cloud is not free and agrees with the others in enough territory,
-        and closer than chance would have it.
+        that were found, or where a cloud is not free and agrees with the others in enough
+        territory, and closer than chance would have it.
         """
         left = {(j, each.reason) for each in others for j in each.clouds}
         open_ones = {}
@@ -327,8 +327,8 @@ def assemble(
     ]
     places = [
         _placed(each, solution, result.poses)
-        for solution, others in zip(solutions, possible, strict=True)
-        for each in others
+        for solution, patches, others in zip(solutions, surfaces, possible, strict=True)
+        for each in alternatives.distinct(patches, others, recipe.evidence)
     ]
     silent = [
         given.names[j]

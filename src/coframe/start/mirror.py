@@ -48,9 +48,20 @@ def mirrored(
     found = []
     for j in chosen:
         image, own = best(thin[j] * [-1, 1, 1], j), best(thin[j], j)
-        if graph.unambiguous([image], recipe) and image.best.weight > own.best.weight:
+        if holds(image, own, recipe):
             found.append(j)
     return found
+
+
+def holds(image: Edge, own: Edge, recipe: StartRecipe = START) -> bool:
+    """Whether the best edge of a mirror image says that the cloud is mirrored.
+
+    As an edge that alone connects two parts: views of different corners of a room fit each other
+    and each other's images by chance.
+    """
+    clear = image.margin >= recipe.bridge_factor * graph.needed_evidence(image, recipe)
+    better = image.best.weight > own.best.weight
+    return clear and better and bool(graph.unambiguous([image], recipe))
 
 
 def _edge(scan: ThinScan, other: ThinScan, pair: tuple[int, int], recipe: StartRecipe) -> Edge:
