@@ -195,20 +195,17 @@ class Solution:
             j = list(self.group).index(doubt.cloud)
             if not doubt.motions or (j, doubt.reason) in left:
                 open_ones[j] = doubt
-        if not any(doubt.answerable for doubt in open_ones.values()):
-            return {j: doubt.reason for j, doubt in open_ones.items()}
         shares, sure = seen.agreement.shares, seen.sure(recipe.evidence)
-        certain = [j for j in range(len(self.group)) if j not in open_ones]
-        held = chance.beyond_chance(surfaces, self.fit.poses, certain, recipe.evidence)
-        answered = {
-            j
-            for j in held
-            if sure[j] and seen.freedoms[j] is None and shares[j] <= recipe.evidence.max_share
-        }
+        stiff = {j for j in open_ones if sure[j] and seen.freedoms[j] is None}
+        held: set[int] = set()
+        if any(doubt.by_chance for doubt in open_ones.values()):
+            certain = [j for j in range(len(self.group)) if j not in open_ones]
+            held = chance.beyond_chance(surfaces, self.fit.poses, certain, recipe.evidence)
+            held = {j for j in held & stiff if shares[j] <= recipe.evidence.max_share}
         return {
             j: doubt.reason
             for j, doubt in open_ones.items()
-            if not (doubt.answerable and j in answered)
+            if not (doubt.answerable and j in (held if doubt.by_chance else stiff))
         }
 
     def _own(self, doubts: Sequence[Doubt]) -> list[Doubt]:

@@ -19,11 +19,14 @@ class Doubt:
     motions : tuple of arrays, (D+1, D+1)
         Motions in the cloud's own frame, from where it is at the start to other places.
     answerable : bool
-        Whether the surface that the whole clouds share removes the doubt, if there is more of it
-        than chance explains and it leaves no direction free.
+        Whether the surface that the whole clouds share removes the doubt, if there is enough of it
+        and leaves no direction free.
+    by_chance : bool
+        Whether the pose may be chance, so that the whole clouds must meet closer than that.
     """
 
     cloud: int
     reason: str
     motions: tuple[Pose, ...] = ()
     answerable: bool = False
+    by_chance: bool = False

@@ -467,7 +467,8 @@ def _find_doubts(
                 motions = [T for e in edges for T in _alternatives(e, j, found, thin, recipe)]
                 slides = all(edge.best.stiffness < recipe.min_stiffness for edge in edges)
                 reason = _reason(len(motions), slides)
-                doubts.append(Doubt(j, reason, tuple(motions), answerable=not motions))
+                chance = not motions and not slides
+                doubts.append(Doubt(j, reason, tuple(motions), not motions, by_chance=chance))
     return tuple(doubts)
 
 
