@@ -43,6 +43,14 @@ class Surprise:
     possible: float  # what the scatter of the points allows
     needed: float  # the best of all motions has this by chance
 
+    @property
+    def close(self) -> bool:
+        """Whether the clouds meet at least half as closely as the scatter of their points allows.
+
+        If not, they meet somehow: what they share is no evidence, and the place is none.
+        """
+        return 2 * self.nats >= self.possible
+
 
 def surprise(
     one: Surface,
@@ -130,9 +138,8 @@ def beyond_chance(
     """Clouds that agree with most others, directly or along links, as chance would not have it.
 
     What two clouds have is measured in what the best of all motions has by chance, and counts only
-    where they meet at least half as closely as the scatter of their points allows: where they do
-    not, they meet somehow. Of two parts, the evidence of all links between them adds up. `certain`:
-    clouds that are known to belong together.
+    where they meet closely. Of two parts, the evidence of all links between them adds up.
+    `certain`: clouds that are known to belong together.
     """
     M = len(surfaces)
     signs, inverse = signs_of(surfaces, poses, recipe), geometry.inverse(poses)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Which clouds could lie elsewhere? Free directions, and what evidence says of a result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from coframe import geometry
-from coframe.align import planes
+from coframe.align import chance, planes
 from coframe.align.evidence import (
     BLOCK,
     Agreement,
@@ -69,13 +70,19 @@ def review(
     poses: Poses,
     movable: Sequence[bool],
     recipe: EvidenceRecipe = ALIGN.evidence,
+    possible: Callable[[int, Pose], bool] = lambda cloud, pose: True,
 ) -> Review:
-    """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
+    """Contradictions and free directions of all clouds; of clouds that are not movable, no such.
+
+    `possible`: whether a cloud may lie in some pose, by all that is known besides.
+    """
     found = agreement(surfaces, poses, recipe)
     deviations = np.array([deviation_of(blocks) for blocks in found.blocks])
     partners = partners_of(surfaces, poses)
     freedoms = [
-        free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
+        free_direction(surfaces, poses, j, partners[j], recipe, partial(possible, j))
+        if movable[j]
+        else None
         for j in range(len(surfaces))
     ]
     twins = same_place(surfaces, found.agree, recipe)
@@ -105,13 +112,15 @@ def free_direction(
     cloud: int,
     partners: Sequence[int],
     recipe: EvidenceRecipe = ALIGN.evidence,
+    possible: Callable[[Pose], bool] = lambda pose: True,
 ) -> Freedom | None:
     """Move a cloud along the direction that the normals of its territory constrain least.
 
     The direction is free if there are poses, by at least `recipe.distinct` of the cloud's extent
     away and with at least half as much territory, that do not have clearly more contradictions,
-    and from which planes do not draw the cloud back. None if there are none, or if the cloud shares
-    too little territory to say so.
+    from which planes do not draw the cloud back, and where surfaces do not just meet somehow. None
+    if there are none, or if the cloud shares too little territory to say so. `possible`: whether it
+    may lie in some pose, by all that is known besides.
     """
     if not partners:
         return None
@@ -145,12 +154,17 @@ def free_direction(
     lengths = lengths[lengths > recipe.distinct * extent]
     for length in np.column_stack([lengths, -lengths])[::-1].ravel().tolist():
         moved = geometry.about(geometry.exp(length * twist)[None], about)[0] @ pose
-        if not as_good(blocks_at(moved)):
+        if not possible(moved) or not as_good(blocks_at(moved)):
             continue
         there = planes.settle_one(one, others, moved, abs(length), sign)
         away = geometry.transform(there, one.centres) - geometry.transform(pose, one.centres)
         blocks = blocks_at(there)
-        if np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent and as_good(blocks):
+        if (
+            np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent
+            and as_good(blocks)
+            and possible(there)
+            and chance.surprise(surfaces[cloud], others, there, sign, recipe).close
+        ):
             motion = there @ geometry.inverse(pose)
             turn = float(geometry.angle(geometry.rotation(motion)))
             shift = float(np.linalg.norm(geometry.translation(there) - about))

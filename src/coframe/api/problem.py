@@ -279,7 +279,7 @@ class Problem:
         if start.source in (GIVEN, turntable.TURNTABLE):
             poses = candidates[0].solution.poses
             left = self._left(start.poses[0], poses)
-            lost += [Doubt(j, LEFT, answerable=True) for j, *_ in left]
+            lost += [Doubt(j, LEFT, answerable=True, by_chance=True) for j, *_ in left]
         return list({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
 
     def annotate(

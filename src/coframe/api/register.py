@@ -34,6 +34,7 @@ from coframe.result.assemble import Solution, assemble
 from coframe.result.registration import Registration
 from coframe.start import search
 from coframe.start.search import GIVEN, IDENTITY, MATCHED
+from coframe.start.turntable import TURNTABLE
 from coframe.threads import quiet_blas
 from coframe.types import Array, Poses
 
@@ -196,7 +197,15 @@ def register(
                     start, matched = problem.match_beside(start, part, trials)
                     trials = schedule.beside(run, trials, matched)
                 fit, rivals = schedule.finish(run, trials)
-                solution = Solution(fit, run.frames, part.origin, group, run.constraints, rivals)
+                solution = Solution(
+                    fit,
+                    run.frames,
+                    part.origin,
+                    group,
+                    run.constraints,
+                    rivals,
+                    part.starts[0] if start.source in (GIVEN, TURNTABLE) else None,
+                )
                 lost = search.contradicted_clouds(start, solution.poses, group)
                 tried.append(Candidate(solution, lost))
                 if not lost or start.source != MATCHED or fit.status is Status.STOPPED:

@@ -5,7 +5,7 @@
 poses, mixture and covariances in the user's units, a verdict per cloud, a label per point.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from coframe import geometry
 from coframe.align import alternatives, chance, planes
 from coframe.align.alternatives import Alternative
 from coframe.align.covariance import error_covariance
-from coframe.align.evidence import Surface, draw_surfaces
+from coframe.align.evidence import Surface, aligned_frame, draw_surfaces
 from coframe.align.freedom import Freedom, Review, review
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.verdict import (
@@ -32,7 +32,7 @@ from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.em.loop import Fit
 from coframe.em.mixture import Mixture
 from coframe.input.given import Given
-from coframe.input.normalise import Normalisation
+from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.options import DEFAULTS
 from coframe.input.source import InMemory, Source
 from coframe.result import labels, merged
@@ -67,6 +67,7 @@ class Solution:
     group: Sequence[int]  # the clouds of the fit, by their numbers
     constraints: Constraints = UNCONSTRAINED
     rivals: Sequence[Poses] = ()  # of fits that ended elsewhere and are not clearly worse
+    given: Poses | None = None  # the user's start poses, in internal coordinates
 
     @property
     def poses(self) -> Poses:
@@ -123,12 +124,33 @@ class Solution:
         constrained = {*known.fixed, *known.level, *(prior.cloud for prior in known.priors)}
         rigid = self.constraints.motion == "rigid"
         movable = [rigid and j not in constrained for j in range(len(self.group))]
-        found = review(surfaces, self.fit.poses, movable, recipe.evidence)
+        possible = self._near_given(surfaces, recipe)
+        found = review(surfaces, self.fit.poses, movable, recipe.evidence, possible)
         freedoms = [
             None if each is None or self._contradicts_targets(j, each, recipe) else each
             for j, each in enumerate(found.freedoms)
         ]
         return replace(found, freedoms=tuple(freedoms))
+
+    def _near_given(
+        self, surfaces: Sequence[Surface], recipe: AlignRecipe
+    ) -> Callable[[int, Pose], bool]:
+        """Whether a cloud may lie in some pose: no farther from the given one than it may be off.
+
+        By the largest reach, and so may be the poses of its neighbours.
+        """
+        if self.given is None:
+            return lambda cloud, pose: True
+        given = aligned_frame(self.given, self.fit.poses) @ self.given
+
+        def near(cloud: int, pose: Pose) -> bool:
+            centres, there = surfaces[cloud].centres, geometry.inverse(given[cloud]) @ pose
+            turn = float(geometry.angle(geometry.rotation(there)))
+            middle = surfaces[cloud].middle
+            shift = float(np.linalg.norm(geometry.transform(there, middle[None])[0] - middle))
+            return turn * RADIUS + shift / geometry.extent(centres) <= 2 * recipe.reach
+
+        return near
 
     def _contradicts_targets(self, cloud: int, freedom: Freedom, recipe: AlignRecipe) -> bool:
         """Whether targets exclude where a cloud could lie by its surface alone."""
