@@ -7,7 +7,7 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.align import evidence
-from coframe.align.evidence import Surface, agreement, lead, surface
+from coframe.align.evidence import BLOCK, Surface, agreement, better, lead, lead_of, surface
 from coframe.align.freedom import Review, free_direction, review, same_place
 from coframe.align.recipe import ALIGN
 from coframe.align.verdict import Verdict, contradictions, unsupported
@@ -257,3 +257,13 @@ def test_one_cloud_at_odds_is_seen_among_many() -> None:
     unclear = np.array([[8, 0]] * 11 + [[8, 7]])  # all in one block: this may be chance
     assert not evidence.at_odds(found(unclear))
     assert evidence.any_at_odds(found(unclear))
+
+
+def test_more_territory_is_no_evidence_where_nothing_contradicts() -> None:
+    """One contradiction in 300 and one in 1,100 are not known to differ by what none is."""
+
+    def blocks(count: int) -> list[np.ndarray]:
+        return [np.column_stack([np.full(count, BLOCK), np.zeros(count, int)])]
+
+    assert abs(lead_of(blocks(35), blocks(10))) < 1.0
+    assert not better(blocks(35), blocks(10))

@@ -334,12 +334,12 @@ def lead_of(
     one, other = map(share_of, (a, b))
     if one is None or other is None:
         return 0.0
-    variance = one.least**2 + other.least**2
     if paired:
         difference = other.residuals - one.residuals
-        variance += difference @ difference
+        variance = float(difference @ difference)
     else:
-        variance += one.residuals @ one.residuals + other.residuals @ other.residuals
+        variance = float(one.residuals @ one.residuals + other.residuals @ other.residuals)
+    variance = max(variance, one.least**2 + other.least**2)
     return float((other.value - one.value) / np.sqrt(variance))
 
 
@@ -348,13 +348,13 @@ class Share:
     """A share of contradictions: a ratio of sums over blocks."""
 
     value: float
-    least: float  # standard deviation even if all blocks were alike
+    least: float  # standard deviation even if all blocks were alike: that of a count
     residuals: Float[Array, " B"]  # what each block adds beyond its part
 
     @property
     def variance(self) -> float:
         """Of the value."""
-        return float(self.residuals @ self.residuals + self.least**2)
+        return max(float(self.residuals @ self.residuals), self.least**2)
 
 
 def share_of(blocks: Sequence[Int[Array, "_ 2"]]) -> Share | None:
@@ -367,7 +367,7 @@ def share_of(blocks: Sequence[Int[Array, "_ 2"]]) -> Share | None:
         return None
     counts = np.concatenate(blocks)
     share = (wrong + 1) / (total + 2)
-    least = float(np.sqrt(share * (1 - share)) / total)
+    least = float(np.sqrt(share * (1 - share) / total))
     return Share(float(share), least, (counts[:, 1] - share * counts[:, 0]) / total)
 
 
