@@ -260,10 +260,10 @@ def test_one_cloud_at_odds_is_seen_among_many() -> None:
 
 
 def test_more_territory_is_no_evidence_where_nothing_contradicts() -> None:
-    """One contradiction in 300 and one in 1,100 are not known to differ by what none is."""
+    """None in 300 and none in 1,100 are both none."""
 
-    def blocks(count: int) -> list[np.ndarray]:
-        return [np.column_stack([np.full(count, BLOCK), np.zeros(count, int)])]
+    def blocks(inside: int) -> list[np.ndarray]:
+        return [np.column_stack([np.full(35, inside), np.zeros(35, int)])]
 
-    assert abs(lead_of(blocks(35), blocks(10))) < 1.0
-    assert not better(blocks(35), blocks(10))
+    assert abs(lead_of(blocks(BLOCK), blocks(9))) < 1.0
+    assert not better(blocks(BLOCK), blocks(9))
