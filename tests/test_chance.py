@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from coframe import geometry
-from coframe.align.chance import beyond_chance, in_pieces, planes_of, surprise
+from coframe.align.chance import in_pieces, majority, parts_beyond_chance, planes_of, surprise
 from coframe.align.evidence import Surface, surface
 from coframe.types import Points, Pose, Poses
 
@@ -88,10 +88,13 @@ def split() -> tuple[list[Surface], Poses]:
 def test_a_part_that_meets_the_rest_by_chance_is_not_held() -> None:
     clouds, poses = split()
     assert in_pieces(clouds)
-    assert beyond_chance(clouds, poses) == {0, 1, 2, 3}
-    assert beyond_chance(clouds[1:5], poses[1:5], certain=[2, 3]) == {0, 1, 2, 3}
+    parts = parts_beyond_chance(clouds, poses)
+    assert sorted(map(sorted, parts)) == [[0, 1, 2, 3], [4, 5]]
+    assert majority(parts) == {0, 1, 2, 3}
+    known = parts_beyond_chance(clouds[1:5], poses[1:5], certain=[2, 3])
+    assert majority(known) == {0, 1, 2, 3}
 
 
 def test_where_no_part_has_most_of_the_clouds_none_is_held() -> None:
     clouds, poses = split()
-    assert beyond_chance(clouds[2:], poses[2:]) == set()
+    assert majority(parts_beyond_chance(clouds[2:], poses[2:])) == set()

@@ -129,13 +129,13 @@ def planes_of(
     return plane
 
 
-def beyond_chance(
+def parts_beyond_chance(
     surfaces: Sequence[Surface],
     poses: Poses,
     certain: Sequence[int] = (),
     recipe: EvidenceRecipe = ALIGN.evidence,
-) -> set[int]:
-    """Clouds that agree with most others, directly or along links, as chance would not have it.
+) -> list[set[int]]:
+    """Parts of the clouds that agree, directly or along links, as chance would not have it.
 
     What two clouds have is measured in what the best of all motions has by chance, and counts only
     where they meet closely. Of two parts, the evidence of all links between them adds up.
@@ -152,8 +152,13 @@ def beyond_chance(
     links, most = (nats + nats.T) / 2, (possible + possible.T) / 2
     links[2 * links < most] = 0.0
     links[np.ix_(certain, certain)] = 1.0
-    largest = max(_joined(links), key=len)
-    return largest if 2 * len(largest) > M else set()
+    return _joined(links)
+
+
+def majority(parts: Sequence[set[int]]) -> set[int]:
+    """The part that has most of the clouds; where none has, nothing says which one is right."""
+    largest = max(parts, key=len)
+    return largest if 2 * len(largest) > sum(map(len, parts)) else set()
 
 
 def in_pieces(surfaces: Sequence[Surface]) -> bool:

@@ -64,6 +64,17 @@ class Review:
         doubtful = {*contradicting(self.agreement, recipe), *self.agreement.isolated}
         return [j not in doubtful for j in range(M)]
 
+    def checked(
+        self, parts: Sequence[set[int]], recipe: EvidenceRecipe = ALIGN.evidence
+    ) -> list[bool]:
+        """Clouds that are sure, or that meet another one closer than chance and contradict none.
+
+        `parts`: of clouds that do; few pieces of surface that meet may say as much as wide ones.
+        """
+        shares = self.agreement.shares
+        met = {j for part in parts if len(part) > 1 for j in part if shares[j] <= recipe.max_share}
+        return [sure or j in met for j, sure in enumerate(self.sure(recipe))]
+
 
 def review(
     surfaces: Sequence[Surface],

@@ -222,7 +222,8 @@ class Solution:
         held: set[int] = set()
         if any(doubt.by_chance for doubt in open_ones.values()):
             certain = [j for j in range(len(self.group)) if j not in open_ones]
-            held = chance.beyond_chance(surfaces, self.fit.poses, certain, recipe.evidence)
+            parts = chance.parts_beyond_chance(surfaces, self.fit.poses, certain, recipe.evidence)
+            held = chance.majority(parts)
             held = {j for j in held & stiff if shares[j] <= recipe.evidence.max_share}
         return {
             j: doubt.reason
@@ -251,23 +252,24 @@ class Solution:
         seen: Review,
         others: Sequence[Alternative],
         doubts: Sequence[Doubt],
-        matched: bool,
+        matched: Sequence[set[int]] | None,
         recipe: AlignRecipe = ALIGN,
     ) -> tuple[Registration, dict[int, str]]:
         """The result with what speaks against it: evidence, other places, and its start.
 
-        `matched`: the start was found by matching, which draws places that look alike together.
+        `matched`: where the start was found by matching, which draws places that look alike
+        together: the parts of the clouds that meet closer than by chance.
 
         Also returns why clouds may lie elsewhere.
         """
         wrong = contradictions(seen, recipe.evidence)
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
-        same = twins(seen, found.names) if matched else {}
+        same = {} if matched is None else twins(seen, found.names)
         rivals = {j: each.reason for each in others for j in each.clouds if each.reason == RIVAL}
         known = self._open(surfaces, seen, others, doubts, recipe)
         loose = {}
-        if matched and chance.in_pieces(surfaces):
-            held = chance.beyond_chance(surfaces, self.fit.poses, recipe=recipe.evidence)
+        if matched is not None and chance.in_pieces(surfaces):
+            held = chance.majority(matched)
             loose = {j: CHANCE for j in range(len(surfaces)) if j not in held}
         elsewhere = loose | rivals | same | free | known
         divided = divisions(seen, recipe.evidence)
@@ -305,24 +307,28 @@ def assemble(
         solution.review(patches, recipe)
         for solution, patches in zip(solutions, surfaces, strict=True)
     ]
+    held = [
+        chance.parts_beyond_chance(patches, solution.fit.poses, recipe=recipe.evidence)
+        for solution, patches in zip(solutions, surfaces, strict=True)
+    ]
     fitted = [
-        solution.registration(given, recipe, seen.sure(recipe.evidence))
-        for solution, seen in zip(solutions, reviews, strict=True)
+        solution.registration(given, recipe, seen.checked(parts, recipe.evidence))
+        for solution, seen, parts in zip(solutions, reviews, held, strict=True)
     ]
     possible = [
         solution.elsewhere(patches, seen, doubts, recipe)
         for solution, patches, seen in zip(solutions, surfaces, reviews, strict=True)
     ]
     checked = [
-        solution.doubted(part, patches, seen, others, doubts, matched, recipe)
-        for solution, part, patches, seen, others in zip(
-            solutions, fitted, surfaces, reviews, possible, strict=True
+        solution.doubted(part, patches, seen, others, doubts, parts if matched else None, recipe)
+        for solution, part, patches, seen, others, parts in zip(
+            solutions, fitted, surfaces, reviews, possible, held, strict=True
         )
     ]
-    parts = [part for part, _ in checked]
-    result = parts[0]
+    results = [part for part, _ in checked]
+    result = results[0]
     if len(groups) > 1:
-        result = side_by_side(parts, groups, given.names, given.sizes, lambda T: _spans(given, T))
+        result = side_by_side(results, groups, given.names, given.sizes, lambda T: _spans(given, T))
     found: dict[int, PointLabels] = {}
     folder = None if given.loaded else output
     with merged.targets(given, folder, result.poses) as targets:
