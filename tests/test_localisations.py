@@ -146,6 +146,45 @@ def test_the_fused_table_has_pose_and_class(tmp_path: Path) -> None:
     np.testing.assert_allclose(pose, SCANS.poses[-1][:2], rtol=1e-8)
 
 
+def test_other_columns_are_kept(tmp_path: Path) -> None:
+    """Photons, background and the like are wanted in the fused set; text is left out."""
+    lines = table(tmp_path, THUNDERSTORM).read_text().splitlines()
+    lines = [
+        f'{line},{"photons" if n == 0 else 1000 + n},{"note" if n == 0 else "ok"}'
+        for n, line in enumerate(lines)
+    ]
+    # In another order than by group: the columns follow their localisations.
+    body = lines[1:]
+    mixed = [lines[0], *(body[n] for n in np.random.default_rng(1).permutation(len(body)))]
+    (tmp_path / "particles.csv").write_text("\n".join(mixed) + "\n")
+    for path in (tmp_path / "particles.csv", picasso(tmp_path, Pixelsize=PIXEL)):
+        found = localisations.read(path)
+        (tmp_path / "fused").mkdir(exist_ok=True)
+        eyes = np.broadcast_to(np.eye(3), (16, 3, 3))
+        names = localisations.write_fused(
+            tmp_path / "fused", found, eyes, np.zeros(16, int), ["aligned"] * 16
+        )
+        again = localisations.read(tmp_path / "fused" / names[0])
+        assert set(found.others) <= set(again.others)
+        for name, values in found.others.items():
+            np.testing.assert_array_equal(again.others[name], values)
+        expected = {"csv": {"photons"}, "picasso": {"photons", "sx", "sy", "bg"}}
+        assert set(found.others) == expected[found.kind]
+        if found.kind == "csv":
+            start = {tuple(line.split(",")[1:3]): line.split(",")[5] for line in body}
+            clouds = np.concatenate(found.clouds)
+            for (x, y), photons in zip(clouds, found.others["photons"], strict=True):
+                assert float(start[f"{x}", f"{y}"]) == photons
+
+
+def test_a_frame_that_is_no_number_is_zero(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("xnm,ynm,frame,group\n1,2,nan,3\n1,2,5,3\n")
+    frames = localisations.read(path).frames
+    assert frames is not None
+    assert frames[0].tolist() == [0, 5]
+
+
 def bad_csv(text: str) -> object:
     def make(folder: Path) -> Path:
         path = folder / "bad.csv"
@@ -167,10 +206,22 @@ def bad_bytes(name: str) -> object:
 BAD = {
     "absent": (lambda folder: folder / "absent.csv", "absent.csv"),
     "suffix": (bad_bytes("points.xyz"), "expected particles in a file"),
-    "no group": (bad_csv("x [nm],y [nm]\n1,2\n"), "expected a column group or site"),
+    "no group": (
+        bad_csv("x [nm],y [nm]\n1,2\n"),
+        "expected a column group or site.*; add one with the number of each localisation's particle",
+    ),
     "no x": (bad_csv("a,b,group\n1,2,3\n"), r"expected a column x \[nm\] or xnm"),
     "no rows": (bad_csv("xnm,ynm,group\n"), "found none"),
-    "text": (bad_csv("xnm,ynm,group\n1,two,3\n"), "cannot be read as particles"),
+    "text": (
+        bad_csv("xnm,ynm,group\n1,2,3\n\n1,two,3\n"),
+        "expected a number in column ynm, line 4, found 'two'",
+    ),
+    "short row": (bad_csv("xnm,ynm,group\n1,2,3\n1,2\n"), "line 3, found nothing"),
+    "group that is no number": (
+        bad_csv("xnm,ynm,group\n1,2,3\n1,2,nan\n"),
+        "number of the particle in column group, found nan in localisation 2",
+    ),
+    "a folder": (lambda folder: folder, "expected particles in a file .*, found a folder"),
     "not finite": (bad_csv("xnm,ynm,group\n1,2,3\n1,nan,3\n"), "localisation 2"),
     "empty": (bad_csv(""), "found nothing"),
     "no hdf5": (bad_bytes("a.hdf5"), "cannot be read as particles"),
@@ -181,7 +232,6 @@ BAD = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:loadtxt")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files_are_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
     make, message = BAD[case]
