@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 # [format] Columns that the fused set has besides.
 RESULTS = ("class", "verdict")
+# [format] The unit of files that do not say theirs.
+UNNAMED = "units of the file"
 EXTRA = "particles"
 
 
@@ -72,8 +74,29 @@ class Localisations:
 
     @property
     def unit(self) -> str:
-        """Of all lengths: files of MATLAB and NPZ do not say theirs."""
-        return "nm" if self.kind in ("picasso", "csv") else "units of the file"
+        """Of all lengths: files of MATLAB and NPZ do not say theirs, see `in_unit`."""
+        return "nm" if self.kind in ("picasso", "csv") else str(self.about.get("unit", UNNAMED))
+
+    def in_unit(self, unit: str) -> "Localisations":
+        """The same, of a file that does not say its unit.
+
+        Parameters
+        ----------
+        unit
+            Such as "nm" or "px".
+
+        Raises
+        ------
+        InputError
+            If the file is known to be in nm, or the name is no short word.
+        """
+        if not (unit.isalpha() and len(unit) <= 8):
+            raise InputError(f"unit: expected a word such as nm or px, found {unit[:40]!r}")
+        if self.kind in ("picasso", "csv") and unit != "nm":
+            raise InputError(
+                f"unit: expected none for a file whose lengths are in nm, found {unit!r}"
+            )
+        return replace(self, about={**self.about, "unit": unit})
 
 
 def read(path: str | os.PathLike[str]) -> Localisations:
