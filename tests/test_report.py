@@ -242,6 +242,16 @@ def test_the_same_result_makes_the_same_page(result: coframe.Registration) -> No
 # ---- text
 
 
+def test_the_table_comes_first_and_lengths_have_their_unit(result: coframe.Registration) -> None:
+    page = coframe.report.page.html(
+        result, run=coframe.report.Run("x", {"unit": "mm", "check": ["T0", "T1"]})
+    )
+    assert page.index('<section id="poses"') < page.index('<section id="scene"')
+    assert "of your unit" not in page
+    assert re.search(r"root mean square \(in (10<sup>.\d+</sup> )?mm\)", page)
+    assert "<dd>T0, T1</dd>" in page
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_names_stay_text(result: coframe.Registration, hostile: str) -> None:
     verdicts = tuple(
