@@ -297,6 +297,13 @@ def test_ticks_are_few_round_and_inside(low: float, span: float, count: int) -> 
     assert all(low - 1e-6 * span <= v <= high + 1e-6 * span for v in found)
 
 
+def test_a_small_length_among_large_ones_is_not_zero() -> None:
+    assert markup.lengths([27.0, 63.0, 0.034, 16.0], 2) == ["27", "63", "0.03", "16"]
+    assert markup.lengths([1e-6, 2e-6, 3e-9]) == ["1.00e-6", "2.00e-6", "0.003e-6"]
+    assert markup.lengths([1e-6, 2e-6, 3e-15]) == ["1.00e-6", "2.00e-6", "0.00e-6"]
+    assert markup.lengths([3.0, 0.0, 5.0]) == ["3.00", "0.00", "5.00"]
+
+
 def test_lengths_share_their_decimals() -> None:
     assert markup.lengths([0.000113, 0.0000969, 0.000107, np.inf]) == [
         "113e-6",
