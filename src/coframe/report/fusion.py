@@ -108,16 +108,21 @@ def html(fusion: Fusion, particles: Localisations, *, run: Run | None = None) ->
 
 def _summary(fusion: Fusion, run: Run, unit: str) -> str:
     named = f" {unit}" if unit != UNNAMED else ""
+    many = len(fusion.structures) > 1
+    largest = " of class 0" if many else ""
     values = [
         (f"{fusion.counts()['aligned']} of {len(fusion.poses)}", "particles aligned"),
-        (f"{fusion.resolution:.3g}{named}", "resolution" + ("" if named else f", {UNNAMED}")),
-        (str(len(fusion.mixture.means)), "sites"),
+        (
+            f"{fusion.resolution:.3g}{named}",
+            f"resolution{largest}" + ("" if named else f", {UNNAMED}"),
+        ),
+        (str(len(fusion.mixture.means)), f"sites{largest}"),
         (
             f"{fusion.symmetry_found}-fold" if fusion.symmetry_found > 1 else "none",
-            "symmetry found",
+            f"symmetry found{largest}",
         ),
     ]
-    if len(fusion.structures) > 1:
+    if many:
         values.insert(1, (str(len(fusion.structures)), "classes"))
     return facts(values, run)
 
