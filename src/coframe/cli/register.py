@@ -69,7 +69,7 @@ def register(
             metavar="FILE|inside",
             help=(
                 "Start poses in any format, matched by name; inside: those that the E57, PTX or PCD"
-                " files hold. Default: estimated."
+                " files hold. Default: those, if the scans agree with them, else estimated."
             ),
         ),
     ] = None,
