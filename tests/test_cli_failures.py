@@ -17,9 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
+from coframe.cli.app import guarded
+from coframe.cli.interrupt import interruptible
 from coframe.data import simulate
 from coframe.io import ply
+from coframe.io.files import write_rows
 
 pty = pytest.importorskip("pty", reason="needs terminals, signals and limits as POSIX has them")
 resource = pytest.importorskip(
@@ -171,6 +175,27 @@ def test_a_full_disk_leaves_no_half_file(folder: Path) -> None:
         "state.npz",
         "report.html",
     }
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_named_and_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["coframe", "register", "a b", "--resume"])
+
+    def command() -> None:
+        with interruptible(tmp_path, False, quiet=True):
+            (tmp_path / "checkpoint.db").touch()
+            with Path("/dev/full").open("wb") as file:
+                write_rows(file, np.zeros(100_000))
+
+    with pytest.raises(typer.Exit) as ended:
+        guarded(command)()
+    assert ended.value.exit_code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("coframe: No space left on device; free some space, or choose another")
+    assert told.endswith("; go on with: coframe register 'a b' --resume\n")
+    assert told.count("\n") == 1
 
 
 def test_a_reader_that_leaves_changes_nothing(folder: Path) -> None:

@@ -377,7 +377,7 @@ def test_poses_inside_on_the_command_line(tmp_path: Path) -> None:
         cloud_files.write(tmp_path / f"s{j}.ptx", Scan(cloud, pose=pose))
     arguments = ["register", "s0.ptx", "s1.ptx", "s2.ptx", "-o", "out", "--no-report"]
     done = run_cli(*arguments, "--start", "identity", cwd=tmp_path)
-    assert "3 scans have a pose inside" in done.stderr
+    assert "3 scans have poses inside the files, not used; to start from them" in done.stderr
     assert "add --poses inside" in done.stderr
     done = run_cli(*arguments, "--poses", "inside", "--quiet", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -4,17 +4,22 @@ back into the same kind of file; `coframe fuse` says what is wrong in a sentence
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 from typer.testing import CliRunner
 
 from coframe import InputError, geometry
 from coframe.cli.commands import app
 from coframe.data.simulate.particles import particles, sites
+from coframe.em.mixture import Mixture
 from coframe.io import localisations
 from coframe.io.localisations import Localisations
+from coframe.particles.fusion import Structure
+from coframe.report.fusion import directions
 
 SCANS = particles(np.random.default_rng(0), kind="letters", count=16, labelled=0.9)
 PIXEL = 130.0
@@ -146,6 +151,45 @@ def test_the_fused_table_has_pose_and_class(tmp_path: Path) -> None:
     np.testing.assert_allclose(pose, SCANS.poses[-1][:2], rtol=1e-8)
 
 
+def test_other_columns_are_kept(tmp_path: Path) -> None:
+    """Photons, background and the like are wanted in the fused set; text is left out."""
+    lines = table(tmp_path, THUNDERSTORM).read_text().splitlines()
+    lines = [
+        f"{line},{'photons' if n == 0 else 1000 + n},{'note' if n == 0 else 'ok'}"
+        for n, line in enumerate(lines)
+    ]
+    # In another order than by group: the columns follow their localisations.
+    body = lines[1:]
+    mixed = [lines[0], *(body[n] for n in np.random.default_rng(1).permutation(len(body)))]
+    (tmp_path / "particles.csv").write_text("\n".join(mixed) + "\n")
+    for path in (tmp_path / "particles.csv", picasso(tmp_path, Pixelsize=PIXEL)):
+        found = localisations.read(path)
+        (tmp_path / "fused").mkdir(exist_ok=True)
+        eyes = np.broadcast_to(np.eye(3), (16, 3, 3))
+        names = localisations.write_fused(
+            tmp_path / "fused", found, eyes, np.zeros(16, int), ["aligned"] * 16
+        )
+        again = localisations.read(tmp_path / "fused" / names[0])
+        assert set(found.others) <= set(again.others)
+        for name, values in found.others.items():
+            np.testing.assert_array_equal(again.others[name], values)
+        expected = {"csv": {"photons"}, "picasso": {"photons", "sx", "sy", "bg"}}
+        assert set(found.others) == expected[found.kind]
+        if found.kind == "csv":
+            start = {tuple(line.split(",")[1:3]): line.split(",")[5] for line in body}
+            clouds = np.concatenate(found.clouds)
+            for (x, y), photons in zip(clouds, found.others["photons"], strict=True):
+                assert float(start[f"{x}", f"{y}"]) == photons
+
+
+def test_a_frame_that_is_no_number_is_zero(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("xnm,ynm,frame,group\n1,2,nan,3\n1,2,5,3\n")
+    frames = localisations.read(path).frames
+    assert frames is not None
+    assert frames[0].tolist() == [0, 5]
+
+
 def bad_csv(text: str) -> object:
     def make(folder: Path) -> Path:
         path = folder / "bad.csv"
@@ -167,10 +211,22 @@ def bad_bytes(name: str) -> object:
 BAD = {
     "absent": (lambda folder: folder / "absent.csv", "absent.csv"),
     "suffix": (bad_bytes("points.xyz"), "expected particles in a file"),
-    "no group": (bad_csv("x [nm],y [nm]\n1,2\n"), "expected a column group or site"),
+    "no group": (
+        bad_csv("x [nm],y [nm]\n1,2\n"),
+        "expected a column group or site.*; add one with the number of each",
+    ),
     "no x": (bad_csv("a,b,group\n1,2,3\n"), r"expected a column x \[nm\] or xnm"),
     "no rows": (bad_csv("xnm,ynm,group\n"), "found none"),
-    "text": (bad_csv("xnm,ynm,group\n1,two,3\n"), "cannot be read as particles"),
+    "text": (
+        bad_csv("xnm,ynm,group\n1,2,3\n\n1,two,3\n"),
+        "expected a number in column ynm, line 4, found 'two'",
+    ),
+    "short row": (bad_csv("xnm,ynm,group\n1,2,3\n1,2\n"), "line 3, found nothing"),
+    "group that is no number": (
+        bad_csv("xnm,ynm,group\n1,2,3\n1,2,nan\n"),
+        "number of the particle in column group, found nan in localisation 2",
+    ),
+    "a folder": (lambda folder: folder, "expected particles in a file .*, found a folder"),
     "not finite": (bad_csv("xnm,ynm,group\n1,2,3\n1,nan,3\n"), "localisation 2"),
     "empty": (bad_csv(""), "found nothing"),
     "no hdf5": (bad_bytes("a.hdf5"), "cannot be read as particles"),
@@ -181,7 +237,6 @@ BAD = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:loadtxt")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files_are_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
     make, message = BAD[case]
@@ -221,18 +276,56 @@ def test_the_page_needs_nothing_else_and_shows_the_parts(folder: Path) -> None:
     page = (folder / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
-    for part in ("Structure", "Resolution", "Particles", "data:image/png;base64,", "<polyline"):
+    parts = ("Structure", "Resolution", "Particles by fit", "data:image/png;base64,", "<polyline")
+    for part in (*parts, "From the best fit to the worst", 'class="site"', "Bar: 20 nm."):
         assert part in page
+    # One class: no column for it.
+    assert 'data-label="class"' not in page
 
 
 def test_a_file_that_says_no_unit_gets_none(tmp_path: Path) -> None:
     path = tmp_path / "particles.npz"
     np.savez(path, **{f"particle_{j:03d}": cloud for j, cloud in enumerate(SCANS.clouds)})
     done = CliRunner().invoke(app, ["fuse", str(path), "-o", str(tmp_path / "out")])
-    assert "units of the file" in done.output
+    assert "(unit of the file)" in done.output
     page = (tmp_path / "out" / "report.html").read_text()
     assert " nm" not in page
-    assert "units of the file" in page
+    assert "resolution, units of the file" in page
+
+
+def test_a_structure_in_space_is_seen_along_its_axis() -> None:
+    """A ring of eight that lies askew in the common frame."""
+    askew = Rotation.random(random_state=3)
+    turns = Rotation.from_rotvec([[0, 0, 2 * np.pi * k / 8] for k in range(8)])
+    own = turns.apply([3.0, 0, 0.5])
+    symmetries = np.broadcast_to(np.eye(4), (8, 4, 4)).copy()
+    symmetries[:, :3, :3] = (askew * turns * askew.inv()).as_matrix()
+    structure = Structure(
+        mixture=Mixture.spheres(askew.apply(own), np.full(8, 0.01), np.full(8, 0.125), 0.0),
+        visibility=np.ones((1, 8)),
+        resolution=0.2,
+        correlation=np.ones((2, 2)),
+        symmetry_found=8,
+        symmetries=symmetries,
+    )
+    axes, word = directions(structure)
+    assert word == "the 8-fold axis"
+    np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-9)
+    assert np.linalg.det(axes) == pytest.approx(1)
+    assert abs(axes[2] @ askew.apply([0, 0, 1])) == pytest.approx(1)
+    axes, word = directions(replace(structure, symmetry_found=1))
+    assert word == "the direction of least extent"
+    assert abs(axes[2] @ askew.apply([0, 0, 1])) == pytest.approx(1)
+
+
+def test_the_unit_of_a_file_can_be_named(tmp_path: Path) -> None:
+    found = localisations.read(archive(tmp_path))
+    assert found.in_unit("px").unit == "px"
+    assert found.unit == localisations.UNNAMED
+    with pytest.raises(InputError, match="expected a word such as nm"):
+        found.in_unit("<b>")
+    with pytest.raises(InputError, match="lengths are in nm"):
+        localisations.read(table(tmp_path, SMAP)).in_unit("px")
 
 
 def test_a_template_in_a_file_and_one_sigma_for_all(tmp_path: Path) -> None:

@@ -59,6 +59,17 @@ def test_letters_come_into_one_frame(fused: coframe.Fusion) -> None:
     assert fused.warnings == ()
 
 
+def test_progress_is_told_in_random_starts_too() -> None:
+    """They take half of the time or more."""
+    steps: list[tuple[str, float]] = []
+    coframe.fuse(SCANS.clouds, SCANS.sigma, on_step=lambda what, share: steps.append((what, share)))
+    shares = [share for _, share in steps]
+    assert shares == sorted(shares)
+    assert shares[-1] < 1
+    assert sum("random start" in what for what, _ in steps) >= 8
+    assert len({share for what, share in steps if "random start" in what}) >= 8
+
+
 def test_sites_are_found_without_the_blur(fused: coframe.Fusion) -> None:
     turns, shifts = errors(fused.poses, SCANS.poses)
     j = int(np.argmin(turns + shifts))

@@ -242,6 +242,16 @@ def test_the_same_result_makes_the_same_page(result: coframe.Registration) -> No
 # ---- text
 
 
+def test_the_table_comes_first_and_lengths_have_their_unit(result: coframe.Registration) -> None:
+    page = coframe.report.page.html(
+        result, run=coframe.report.Run("x", {"unit": "mm", "check": ["T0", "T1"]})
+    )
+    assert page.index('<section id="poses"') < page.index('<section id="scene"')
+    assert "of your unit" not in page
+    assert re.search(r"root mean square \(in (10<sup>.\d+</sup> )?mm\)", page)
+    assert "<dd>T0, T1</dd>" in page
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_names_stay_text(result: coframe.Registration, hostile: str) -> None:
     verdicts = tuple(
@@ -285,6 +295,13 @@ def test_ticks_are_few_round_and_inside(low: float, span: float, count: int) -> 
     found = charts.ticks(low, high, count)
     assert len(found) <= count + 2
     assert all(low - 1e-6 * span <= v <= high + 1e-6 * span for v in found)
+
+
+def test_a_small_length_among_large_ones_is_not_zero() -> None:
+    assert markup.lengths([27.0, 63.0, 0.034, 16.0], 2) == ["27", "63", "0.03", "16"]
+    assert markup.lengths([1e-6, 2e-6, 3e-9]) == ["1.00e-6", "2.00e-6", "0.003e-6"]
+    assert markup.lengths([1e-6, 2e-6, 3e-15]) == ["1.00e-6", "2.00e-6", "0.00e-6"]
+    assert markup.lengths([3.0, 0.0, 5.0]) == ["3.00", "0.00", "5.00"]
 
 
 def test_lengths_share_their_decimals() -> None:

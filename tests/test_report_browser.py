@@ -435,6 +435,22 @@ def test_dark_is_dark_and_paper_is_white(open_page: Open, result: coframe.Regist
     assert min(opened.look()["corner"]) > 240
 
 
+def test_paper_has_all_columns_and_nothing_to_click(
+    open_page: Open, result: coframe.Registration
+) -> None:
+    opened = open_page(result, run=report.Run("coframe register scans", {"unit": "mm"}))
+    opened.page.emulate_media(media="print")
+    heads = opened.page.locator("#links th[scope=col]")
+    assert heads.count() >= 3
+    assert all(heads.nth(i).is_visible() for i in range(heads.count()))
+    assert opened.page.locator("#poses thead th").last.is_hidden()
+    text = opened.page.evaluate("document.body.innerText")
+    assert "Click" not in text
+    assert opened.page.locator("#links .plan").bounding_box()["height"] < 400
+    opened.page.emulate_media(media="screen")
+    assert "Click" in opened.page.evaluate("document.body.innerText")
+
+
 def test_clouds_of_the_plane(open_page: Open) -> None:
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 2 * np.pi, (3, 300))

@@ -320,7 +320,7 @@ def better(
     Poses under which clouds share territory are better than those under which they do not.
     """
     enough = [np.median([each[:, 0].sum() for each in blocks]) >= BLOCK for blocks in (a, b)]
-    return enough[0] and (not enough[1] or lead_of(a, b, paired=False) > recipe.clear)
+    return bool(enough[0] and (not enough[1] or lead_of(a, b, paired=False) > recipe.clear))
 
 
 def lead_of(

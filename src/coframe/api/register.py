@@ -12,6 +12,7 @@ from jaxtyping import Float
 from coframe.align import cost, schedule
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.align.targets import adjusted, joined
+from coframe.api import inside
 from coframe.api.problem import Candidate, Problem, Reports
 from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.cluster import Client
@@ -178,6 +179,9 @@ def register(
         survey = as_survey(targets, control, given.names, given.dimension, options.motion)
         anchors = as_indices(fixed, count, "fixed")
         problem = Problem(given, options, anchors, priors, recipe, reports, survey, known)
+        suggested = None
+        if poses is None and given.files and cluster is None:
+            poses = suggested = inside.agreeing(problem, given.files)
         if checkpoint is not None:
             checkpoint.begin(*problem.fingerprint(poses))
         start = problem.start(poses)
@@ -228,4 +232,5 @@ def register(
         if not crs and not survey.points and start.source in (GIVEN, IDENTITY):
             crs = reference_systems.common(given.files) if given.files else ""
         result = problem.limited(problem.annotate(result, start, candidates), start)
-        return replace(result.with_targets(joined(found)), crs=crs)
+        source = result.start if suggested is None else inside.INSIDE
+        return replace(result.with_targets(joined(found)), crs=crs, start=source)

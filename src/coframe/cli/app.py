@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What all commands share: the app, its consoles and options, and how commands fail."""
 
+import errno
 import os
 import signal
 import sys
@@ -146,6 +147,21 @@ def writable(folder: Path) -> None:
         )
 
 
+# What to do next where the system refuses something, by its number.
+ADVICE = {
+    errno.ENOSPC: "free some space, or choose another folder with -o",
+    errno.EDQUOT: "free some space, or choose another folder with -o",
+    errno.ENOENT: "check the path",
+}
+
+
+def _said(error: OSError) -> str:
+    """Where the system refused something, why, and what to do next."""
+    where = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+    notes = getattr(error, "__notes__", [])
+    return "; ".join([where, *([ADVICE[error.errno]] if error.errno in ADVICE else []), *notes])
+
+
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """The command, ending in one clear line and an exit code: 2 for errors, 130 for Ctrl-C."""
 
@@ -177,10 +193,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except MemoryError:
             reason, code = "not enough memory; try --memory, or fewer or thinned-out clouds", 2
         except OSError as error:
-            reason, code = (
-                ": ".join(str(part) for part in (error.filename, error.strerror or error) if part),
-                2,
-            )
+            reason, code = _said(error), 2
         except Exception as error:
             if os.environ.get("COFRAME_TRACEBACK"):
                 raise

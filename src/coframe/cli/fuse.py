@@ -49,6 +49,11 @@ def fuse(
         float | None,
         typer.Option(min=0, help="Precision of all localisations, instead of the file's."),
     ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="Unit of lengths in a .mat or .npz, such as nm or px; others are in nm."),
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
     report: WithReport = True,
@@ -68,6 +73,8 @@ def fuse(
     started = time.perf_counter()
     with watching(quiet or as_json) as watch:
         particles = localisations.read(file)
+        if unit is not None:
+            particles = particles.in_unit(unit)
         sites = None
         if template is not None:
             from coframe.io import clouds
@@ -99,10 +106,17 @@ def fuse(
                 "classes": classes,
                 "template": None if template is None else str(template),
                 "sigma": sigma,
+                "unit": unit,
+                "project": project,
                 "seed": seed,
                 "threads": threads,
             }
-            run = reports.Run(command, options, seconds=time.perf_counter() - started)
+            run = reports.Run(
+                command,
+                options,
+                seconds=time.perf_counter() - started,
+                made=time.strftime("%Y-%m-%d %H:%M"),
+            )
             written = reports.write_fusion_folder(fusion, particles, output, run=run, page=report)
     if as_json:
         record = fusion.record(particles.names)
@@ -110,11 +124,14 @@ def fuse(
     elif not quiet:
         counts = ", ".join(f"{count} {word}" for word, count in fusion.counts().items())
         say(f"{len(fusion.poses)} particles: {counts}")
+        unit_of = (
+            particles.unit if particles.unit != localisations.UNNAMED else "(unit of the file)"
+        )
         for number, structure in enumerate(fusion.structures):
             where = f"class {number}: " if classes > 1 else ""
             say(
                 f"{where}{len(fusion.used(number))} particles used, {len(structure.mixture.means)}"
-                f" sites, resolution {structure.resolution:.3g} {particles.unit}"
+                f" sites, resolution {structure.resolution:.3g} {unit_of}"
             )
         say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}/")
     if not quiet:

@@ -33,13 +33,15 @@ def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Check
     if resume and not quiet and not (folder / CHECKPOINT).exists():
         complain(f"no interrupted run in {folder}; starting a new one")
 
-    def message() -> str:
+    def go_on() -> str:
+        if not (folder / CHECKPOINT).exists():
+            return ""
         words = [word for word in sys.argv[1:] if word != "--resume"]
-        again = shlex.join(["coframe", *words, "--resume"])
-        resumable = (folder / CHECKPOINT).exists()
-        if not resumable:
-            return signals.INTERRUPTED
-        return visible(f"{signals.INTERRUPTED}; go on with: {again}")
+        return f"go on with: {shlex.join(['coframe', *words, '--resume'])}"
+
+    def message() -> str:
+        again = go_on()
+        return visible(f"{signals.INTERRUPTED}; {again}") if again else signals.INTERRUPTED
 
     def finish() -> str:
         """End the run in place of a main thread that waits for others."""
@@ -63,6 +65,10 @@ def interruptible(folder: Path, resume: bool, *, quiet: bool) -> "Iterator[Check
             yield checkpoint
     except (KeyboardInterrupt, SystemExit):
         signals.say_once(message())
+        raise
+    except OSError as error:  # Of a disk that is full, say: what was done is kept.
+        if again := go_on():
+            error.add_note(again)
         raise
     finally:
         signals.ending.finish = ended

@@ -55,12 +55,9 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
 
 
 def known_poses(
-    given: Path | None, paths: Sequence[Path], *, quiet: bool, unknown: Sequence[int] = ()
+    given: Path | None, paths: Sequence[Path], *, unknown: Sequence[int] = ()
 ) -> "Poses | None":
-    """Start poses that the user gave, None for none; the identity for clouds of unknown pose.
-
-    Where poses inside the scans are not used, one line says that they are there.
-    """
+    """Start poses that the user gave, None for none; the identity for clouds of unknown pose."""
     import numpy as np
 
     from coframe import geometry
@@ -68,11 +65,6 @@ def known_poses(
     from coframe.io import clouds, poses
 
     if given is None:
-        if not quiet and (count := clouds.count_poses_inside(paths)):
-            complain(
-                f"{count} scan{'s have' if count > 1 else ' has'} a pose inside its file, which is"
-                f" not used; to start from the poses inside the files, add --poses {INSIDE}"
-            )
         return None
     names = clouds.names_of(paths)
     if str(given) != INSIDE:
@@ -90,6 +82,24 @@ def known_poses(
             " with poses, or leave it out"
         )
     return np.array([inside.get(name, np.eye(4)) for name in names])
+
+
+def say_unused_poses(paths: Sequence[Path], *, contradicted: bool = False) -> None:
+    """One line if scans have poses inside their files, which were not used.
+
+    contradicted: because the scans do not agree with them.
+    """
+    from coframe.io import clouds
+
+    count = clouds.count_poses_inside(paths)
+    if count:
+        whose = "1 scan has a pose" if count == 1 else f"{count} scans have poses"
+        reason = ": the scans do not agree with them" if contradicted else ""
+        same = " all the same" if contradicted else ""
+        complain(
+            f"{whose} inside the file{'s' * (count > 1)}, not used{reason}; to start from"
+            f" {'it' if count == 1 else 'them'}{same}, add --poses {INSIDE}"
+        )
 
 
 def indices(paths: Sequence[Path], wanted: Sequence[str], option: str) -> list[int]:

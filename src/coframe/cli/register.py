@@ -26,7 +26,7 @@ from coframe.cli.app import (
     say_table,
 )
 from coframe.cli.interrupt import interruptible
-from coframe.cli.output import claimed, clouds_of, indices, known_poses, without
+from coframe.cli.output import claimed, clouds_of, indices, known_poses, say_unused_poses, without
 from coframe.cli.show import (
     as_json_content,
     fails,
@@ -69,7 +69,7 @@ def register(
             metavar="FILE|inside",
             help=(
                 "Start poses in any format, matched by name; inside: those that the E57, PTX or PCD"
-                " files hold. Default: estimated."
+                " files hold. Default: those, if the scans agree with them, else estimated."
             ),
         ),
     ] = None,
@@ -256,6 +256,7 @@ def register(
     """
     import coframe
     from coframe import report as reports
+    from coframe.api import inside
     from coframe.errors import InputError
     from coframe.geometry import identity
     from coframe.input.prior import read_priors
@@ -315,7 +316,7 @@ def register(
     seen = read_targets(targets, deviation) if targets else []
     positions = read_control(control, check or ()) if control else []
     reach = None if max_shift is None else length(max_shift, scale, "max-shift")
-    known = known_poses(poses, paths, quiet=quiet or as_json, unknown=again)
+    known = known_poses(poses, paths, unknown=again)
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
     with (
@@ -349,6 +350,8 @@ def register(
             )
         watch.show("writing")
         result = reports.complete(result.relative_to(frame[0]) if frame else result)
+        if known is None and result.start == inside.INSIDE:
+            known = inside.read(paths)
         first = identity(len(result.poses), result.mixture.dimension) if known is None else known
         run = run_so_far(
             started,
@@ -378,6 +381,11 @@ def register(
         say_json(as_json_content(output, written, started))
     elif not quiet:
         _show(result, quality, unit or "", output, written)
+        if poses is None and result.start != inside.INSIDE:
+            bound = fixed or prior or level or motion != "rigid" or any(limits)
+            searched = start == "auto" and result.start in ("identity", "matched")
+            tried = searched and not (published or scheduler or bound)
+            say_unused_poses(paths, contradicted=tried and inside.read(paths) is not None)
     if fails(result, strict=strict):
         raise typer.Exit(1)
 
@@ -483,7 +491,12 @@ def _show(
         if result.pairs_tried
         else ""
     )
-    say(f"start: {result.start}{tried}")
+    from coframe.api import inside
+
+    source = result.start
+    if source == inside.INSIDE:
+        source = "poses inside the files, which agree with the scans"
+    say(f"start: {source}{tried}")
     if result.targets is not None:
         say_table(target_table(result.targets))
         say(target_sentence(result.targets))

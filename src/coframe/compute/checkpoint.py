@@ -194,7 +194,8 @@ class Checkpoint:
                     self._file.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
             except UNREADABLE as error:
                 raise InputError(
-                    f"{self.path}: expected to write the checkpoint, found {_line(error)}"
+                    f"{self.path}: expected to write the checkpoint, found {_line(error)};"
+                    " free some space, or choose another folder"
                 ) from None
             self._waiting.clear()
             self._last = time.monotonic()

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from coframe.compute.checkpoint import digest
+from coframe.io.files import write_rows
 from coframe.types import Array, Points
 
 # [size] Points of a block: a whole number of the kernels' blocks.
@@ -86,7 +87,7 @@ class OnDisk:
                 rows["points"] = block.points
                 for name in (dtype.names or ())[1:]:
                     rows[name] = block.columns[name]
-                rows.tofile(file)
+                write_rows(file, rows)
                 count += len(rows)
         if dtype is None:
             dtype = np.dtype([("points", np.float64, (3,))])

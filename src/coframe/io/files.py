@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from coframe.errors import INVISIBLE, InputError, encodable
+from coframe.types import Array
 
 # [limit] Characters of a file name.
 LONGEST = 100
@@ -67,6 +70,11 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
 def _of(path: Path, error: OSError) -> OSError:
     """The same error with the name that the user knows."""
     return OSError(error.errno or errno.EIO, error.strerror or str(error), str(path))
+
+
+def write_rows(file: BinaryIO, rows: Array) -> None:
+    """Write an array as it is in memory; `tofile` does not say why a disk takes no more."""
+    file.write(np.ascontiguousarray(rows).tobytes())
 
 
 def umask() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coframe.io.files import atomic
+from coframe.io.files import atomic, write_rows
 from coframe.io.scan import Scan, of_columns
 from coframe.types import Array
 
@@ -36,8 +36,8 @@ def write_scan(path: str | os.PathLike[str], scan: Scan) -> None:
     rows = np.zeros((len(scan), 4), "<f4")
     rows[:, : scan.points.shape[1]] = scan.points
     rows[:, 3] = 0 if scan.intensity is None else scan.intensity
-    with atomic(path) as temporary:
-        rows.tofile(temporary)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        write_rows(file, rows)
 
 
 def _row_type(path: str | os.PathLike[str]) -> np.dtype:

@@ -6,10 +6,11 @@ NPZ. A column `group` or `site` says which particle a localisation belongs to.
 """
 
 import csv
+import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "axial": ("uncertainty_z [nm]", "locprecznm"),
     "group": ("group", "site", "sitenumbers", "particle"),
 }
+# [format] Columns that the fused set has besides.
+RESULTS = ("class", "verdict")
+# [format] The unit of files that do not say theirs.
+UNNAMED = "units of the file"
 EXTRA = "particles"
 
 
@@ -54,6 +59,9 @@ class Localisations:
     about : mapping
         What writing the same kind of file needs: the pixel size [nm] and metadata of Picasso, the
         names of the columns of a table.
+    others : mapping of str to array (N,)
+        Columns of a table that have no part in the fusion, such as photons, of all localisations
+        in the order of `clouds`.
     """
 
     clouds: tuple[Float[Array, "_ D"], ...]
@@ -62,11 +70,33 @@ class Localisations:
     kind: str
     frames: tuple[Int[Array, " _"], ...] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def unit(self) -> str:
-        """Of all lengths: files of MATLAB and NPZ do not say theirs."""
-        return "nm" if self.kind in ("picasso", "csv") else "units of the file"
+        """Of all lengths: files of MATLAB and NPZ do not say theirs, see `in_unit`."""
+        return "nm" if self.kind in ("picasso", "csv") else str(self.about.get("unit", UNNAMED))
+
+    def in_unit(self, unit: str) -> "Localisations":
+        """The same, of a file that does not say its unit.
+
+        Parameters
+        ----------
+        unit
+            Such as "nm" or "px".
+
+        Raises
+        ------
+        InputError
+            If the file is known to be in nm, or the name is no short word.
+        """
+        if not (unit.isalpha() and len(unit) <= 8):
+            raise InputError(f"unit: expected a word such as nm or px, found {unit[:40]!r}")
+        if self.kind in ("picasso", "csv") and unit != "nm":
+            raise InputError(
+                f"unit: expected none for a file whose lengths are in nm, found {unit!r}"
+            )
+        return replace(self, about={**self.about, "unit": unit})
 
 
 def read(path: str | os.PathLike[str]) -> Localisations:
@@ -94,9 +124,10 @@ def read(path: str | os.PathLike[str]) -> Localisations:
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in READERS:
+        found = "a folder" if path.is_dir() else f"the suffix {suffix!r}" if suffix else "no suffix"
         raise InputError(
             f"{path}: expected particles in a file .hdf5 (Picasso), .csv (ThunderSTORM or SMAP),"
-            f" .mat or .npz, found {suffix or 'no suffix'!r}"
+            f" .mat or .npz, found {found}"
         )
     with regular(path):  # Says in a sentence that it is absent, or a folder.
         pass
@@ -117,6 +148,7 @@ def _grouped(
     kind: str,
     frames: Array | None,
     about: Mapping[str, Any],
+    others: Mapping[str, Array],
 ) -> Localisations:
     """Rows of a table by group, in ascending order; groups below zero are no particles."""
     if not np.isfinite(points).all():
@@ -125,7 +157,17 @@ def _grouped(
             f"{path}: expected finite coordinates, found others in localisation {row + 1}; filter"
             " such rows out"
         )
-    numbers = np.rint(np.asarray(groups, float)).astype(np.int64)
+    groups = np.asarray(groups, float)
+    if not np.isfinite(groups).all():
+        row = int(np.flatnonzero(~np.isfinite(groups))[0])
+        raise InputError(
+            f"{path}: expected the number of the particle in column"
+            f" {about.get('group', 'group')}, found {groups[row]:g} in localisation {row + 1}; give"
+            " -1 to localisations of no particle"
+        )
+    if frames is not None:
+        frames = np.nan_to_num(np.asarray(frames, float), posinf=0, neginf=0).astype(np.int64)
+    numbers = np.rint(groups).astype(np.int64)
     kept = np.flatnonzero(numbers >= 0)
     order = kept[np.argsort(numbers[kept], kind="stable")]
     found, first = np.unique(numbers[order], return_index=True)
@@ -135,10 +177,9 @@ def _grouped(
         sigma=None if sigma is None else tuple(sigma[r] for r in rows),
         names=tuple(str(number) for number in found),
         kind=kind,
-        frames=(
-            None if frames is None else tuple(np.asarray(frames).astype(np.int64)[r] for r in rows)
-        ),
+        frames=None if frames is None else tuple(frames[r] for r in rows),
         about=about,
+        others={name: column[order] for name, column in others.items()},
     )
 
 
@@ -178,7 +219,9 @@ def _read_picasso(path: Path) -> Localisations:
             sigma = np.column_stack([sigma, 2 * sigma.mean(1)])
     frames = locs["frame"] if "frame" in names else None
     about = {"pixel": pixel, "metadata": metadata}
-    return _grouped(path, points, sigma, locs["group"], "picasso", frames, about)
+    used = {"x", "y", "z", "lpx", "lpy", "lpz", "frame", "group", "class"}
+    others = {name: locs[name] for name in names if name not in used}
+    return _grouped(path, points, sigma, locs["group"], "picasso", frames, about, others)
 
 
 def _picasso_metadata(path: Path, inside: Any) -> list[dict[str, Any]]:
@@ -233,23 +276,41 @@ def _read_csv(path: Path) -> Localisations:
         for key in ("x", "y", "group"):
             if key not in where:
                 wanted = " or ".join(COLUMNS[key][:2])
+                advice = (
+                    "add one with the number of each localisation's particle"
+                    if key == "group"
+                    else "name the columns as ThunderSTORM or SMAP does"
+                )
                 raise InputError(
                     f"{path}: expected a column {wanted} in the first line, found"
-                    f" {', '.join(header)[:200] or 'nothing'}; name the columns as ThunderSTORM or"
-                    " SMAP does"
+                    f" {', '.join(header)[:200] or 'nothing'}; {advice}"
                 )
         if "frame" in lower:
             where["frame"] = lower.index("frame")
+        lines = (line for line in file if line.strip())
+        first = next(lines, None)
+        if first is None:
+            raise InputError(f"{path}: expected localisations below the first line, found none")
+        kept = _others(header, next(csv.reader([first], delimiter=delimiter)), where)
         keys = list(where)
-        table = np.loadtxt(
-            file,
-            delimiter=delimiter,
-            usecols=[where[key] for key in keys],
-            quotechar='"',
-            ndmin=2,
-        )
-    if not len(table):
-        raise InputError(f"{path}: expected localisations below the first line, found none")
+        options: dict[str, Any] = {"delimiter": delimiter, "quotechar": '"', "ndmin": 2}
+        wanted_columns = [where[key] for key in keys]
+        try:
+            table = np.loadtxt(
+                itertools.chain([first], lines), usecols=[*wanted_columns, *kept], **options
+            )
+        except ValueError:
+            # A cell of a column that is not needed may be empty.
+            kept = []
+            file.seek(0)
+            try:
+                table = np.loadtxt(file, skiprows=1, usecols=wanted_columns, **options)
+            except ValueError:
+                file.seek(0)
+                rows = csv.reader(file, delimiter=delimiter)
+                raise InputError(f"{path}: {_bad_cell(rows, header, wanted_columns)}") from None
+    others = {header[c]: table[:, len(keys) + i] for i, c in enumerate(kept)}
+    table = table[:, : len(keys)]
     columns = dict(zip(keys, table.T, strict=True))
     axes = [axis for axis in "xyz" if axis in columns]
     points = np.stack([columns[axis] for axis in axes], 1)
@@ -258,7 +319,41 @@ def _read_csv(path: Path) -> Localisations:
         lateral = columns["lateral"]
         sigma = np.stack([lateral, lateral, columns.get("axial", 2 * lateral)][: len(axes)], 1)
     about = {key: header[where[key]] for key in keys}
-    return _grouped(path, points, sigma, columns["group"], "csv", columns.get("frame"), about)
+    frames = columns.get("frame")
+    return _grouped(path, points, sigma, columns["group"], "csv", frames, about, others)
+
+
+def _others(header: list[str], first: list[str], where: Mapping[str, int]) -> list[int]:
+    """Further columns to keep: those with a name of their own, and a number in the first row."""
+    return [
+        c
+        for c, (name, cell) in enumerate(zip(header, first, strict=False))
+        if c not in where.values()
+        and header.count(name) == 1
+        and name
+        and name.lower() not in RESULTS
+        and not name.lower().startswith("pose_")
+        and _is_number(cell)
+    ]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _bad_cell(rows: Iterable[list[str]], header: list[str], wanted: list[int]) -> str:
+    """What is wrong with the first cell below the header that is no number."""
+    for number, row in enumerate(rows, 1):
+        for c in wanted if number > 1 and row else ():
+            cell = row[c] if c < len(row) else ""
+            if not _is_number(cell):
+                found = repr(cell[:40]) if cell.strip() else "nothing"
+                return f"expected a number in column {header[c]}, line {number}, found {found}"
+    return "expected numbers below the first line"
 
 
 # MATLAB and NPZ
@@ -433,6 +528,7 @@ def _write_picasso(
     groups = np.array([int(name) for name in particles.names], np.int32)
     columns["group"] = groups[rows]
     columns["class"] = np.asarray(classes, np.int32)[rows]
+    columns |= particles.others
     locs = np.empty(len(points), [(name, column.dtype) for name, column in columns.items()])
     for name, column in columns.items():
         locs[name] = column
@@ -482,6 +578,7 @@ def _write_csv(
         columns[about["lateral"]] = sigma[:, 0]
         if D == 3 and "axial" in about:
             columns[about["axial"]] = sigma[:, 2]
+    columns |= particles.others
     columns[about["group"]] = np.array([int(name) for name in particles.names])[rows]
     columns["class"] = np.asarray(classes)[rows]
     for i in range(D):

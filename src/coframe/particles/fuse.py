@@ -226,7 +226,7 @@ def _fuse(
     fine = Level(given, recipe.fine_blur, recipe, radius)
     on_step("random starts" if template is None else "placing on the template", 0.0)
     start = (
-        _start(given, thin, radius, recipe, rng, threads)
+        _start(given, thin, radius, recipe, rng, threads, _starts(on_step, 0.0, 0.5 / classes))
         if template is None
         else _start_from((template - origin) / unit, coarse, fine, radius, recipe, rng, threads)
     )
@@ -234,9 +234,11 @@ def _fuse(
     labels = np.zeros(len(given), int)
     reproduced = start.reproduced
     for number in range(1, classes):
-        on_step(f"random starts of class {number}", number / (2 * classes))
+        on_starts = _starts(on_step, number / (2 * classes), (number + 1) / (2 * classes), number)
+        on_starts(0)
         members = _badly_fitting(coarse, fine, models, labels, classes, recipe, rng, threads)
-        new = _start(given.subset(members), thin.subset(members), radius, recipe, rng, threads)
+        subsets = given.subset(members), thin.subset(members)
+        new = _start(*subsets, radius, recipe, rng, threads, on_starts)
         motions = Motions(models[0].R.copy(), models[0].t.copy())
         motions.R[members], motions.t[members] = new.motions.R, new.motions.t
         models.append(motions)
@@ -309,8 +311,8 @@ def _fuse(
         elif highest > 1:
             warnings.append(
                 f"{where}the structure is carried onto itself by turns of order {highest}: each"
-                f" pose is one of {len(symmetries.t)} that fit equally; give symmetry={highest} to"
-                " impose it"
+                f" pose is one of {len(symmetries.t)} that fit equally; symmetry={highest}"
+                f" (--symmetry {highest}) imposes it"
             )
         rival = np.delete(scores, c, axis=0).max(0)[members] if classes > 1 else None
         judged = _judge(level, [found[c][j] for j in members], symmetries, rival, recipe, sure=sure)
@@ -410,6 +412,22 @@ def _progress(on_step: OnStep, first: float, last: float) -> Callable[[int], obj
     )
 
 
+def _starts(on_step: OnStep, first: float, last: float, number: int = 0) -> Callable[[int], object]:
+    """Report random starts as the part of the work from one share to another.
+
+    Most often the first chains and their checks are enough; each further round takes half of what
+    is left.
+    """
+
+    def show(done: int) -> None:
+        rounds, within = divmod(done, 2 * CHAINS)
+        share = 1 - 0.5**rounds * (1 - 0.5 * within / (2 * CHAINS))
+        of = f" of class {number}" if number else ""
+        on_step(f"random start {done + 1}{of}", first + (last - first) * share)
+
+    return show
+
+
 def _settle(
     coarse: Level,
     fine: Level,
@@ -480,6 +498,7 @@ def _start(
     recipe: FuseRecipe,
     rng: np.random.Generator,
     threads: int,
+    on_starts: Callable[[int], object],
 ) -> "Start":
     """Random starts on some particles, checked on others; all particles placed on the best."""
     M = len(given)
@@ -503,10 +522,12 @@ def _start(
             lambda s: sample(particles, recipe, radius, s)[0], rng.spawn(CHAINS)
         )
         labels = np.zeros(len(chosen), int)
-        return [
-            _best(_settle(*both, recipe, rng, threads, [m], labels, [no_symmetry()])[0][0])
-            for m in list(starts)
-        ]
+        ends: list[Motions] = []
+        for m in list(starts):
+            on_starts(len(refined) + len(checks) + len(ends))
+            found, _ = _settle(*both, recipe, rng, threads, [m], labels, [no_symmetry()])
+            ends.append(_best(found[0]))
+        return ends
 
     refined: list[Motions] = []
     checks: list[Motions] = []

@@ -4,17 +4,21 @@ class and by fit.
 """
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from scipy.ndimage import gaussian_filter
+from scipy.spatial.transform import Rotation
 
-from coframe.io.localisations import Localisations
+from coframe.geometry import transform
+from coframe.io.localisations import UNNAMED, Localisations
 from coframe.particles.fusion import Fusion, Structure
 from coframe.particles.resolution import THRESHOLD
 from coframe.report import charts
+from coframe.report.charts import ticks
 from coframe.report.markup import count, name, png, text
 from coframe.report.page import (
     MARKS,
@@ -31,10 +35,18 @@ from coframe.types import Array, Points
 
 # [size] Pixels of a picture along an axis.
 PIXELS = 360
+# [size] Pixels of a picture of one particle along an axis.
+TILE = 120
+# [size] Particles that are shown of the best, the middle and the worst fit.
+SHOWN = 8
+# [size] Localisations that are drawn beside the sites.
+DRAWN = 4000
 # [size] Particles that are listed.
 LISTED = 300
 # [size] Colours of a picture from dark to bright.
 COLOURS = np.array([[0, 0, 0], [90, 15, 20], [200, 70, 10], [250, 180, 40], [255, 255, 235]])
+# [size] The structure behind a particle.
+BEHIND = np.array([70, 110, 190])
 
 
 def write(
@@ -82,71 +94,136 @@ def html(fusion: Fusion, particles: Localisations, *, run: Run | None = None) ->
             ),
             Section(f"fit{number}", f"Fit{of}", _fit(fusion, number), wide=False),
         ]
+        shown = _examples(fusion, particles, number)
+        if shown:
+            sections.append(Section(f"examples{number}", f"Particles by fit{of}", shown))
     sections += [
-        Section("particles", "Particles", _table(fusion, particles.names)),
+        Section("particles", "Particles", _table(fusion, particles.names, particles.clouds)),
         Section("run", "How this was made", how_made(run, particles=len(fusion.poses))),
     ]
-    return page("coframe fuse", _summary(fusion, run, unit), _notices(fusion), sections)
+    project = str(run.options.get("project") or "")
+    title = f"{project}: coframe fuse" if project else "coframe fuse"
+    return page(title, _summary(fusion, run, unit), _notices(fusion), sections)
 
 
 def _summary(fusion: Fusion, run: Run, unit: str) -> str:
+    named = f" {unit}" if unit != UNNAMED else ""
+    many = len(fusion.structures) > 1
+    largest = " of class 0" if many else ""
     values = [
         (f"{fusion.counts()['aligned']} of {len(fusion.poses)}", "particles aligned"),
-        (f"{fusion.resolution:.3g} {unit}", "resolution"),
-        (str(len(fusion.mixture.means)), "sites"),
+        (
+            f"{fusion.resolution:.3g}{named}",
+            f"resolution{largest}" + ("" if named else f", {UNNAMED}"),
+        ),
+        (str(len(fusion.mixture.means)), f"sites{largest}"),
         (
             f"{fusion.symmetry_found}-fold" if fusion.symmetry_found > 1 else "none",
-            "symmetry found",
+            f"symmetry found{largest}",
         ),
     ]
-    if len(fusion.structures) > 1:
+    if many:
         values.insert(1, (str(len(fusion.structures)), "classes"))
     return facts(values, run)
 
 
 def _notices(fusion: Fusion) -> str:
     items = [("weak", text(warning)) for warning in fusion.warnings]
-    counts = fusion.counts()
-    if counts["weak"]:
-        items.append(("weak", f"{counts['weak']} particles are not certain: see the table"))
-    if counts["failed"]:
-        items.append(
-            ("failed", f"{counts['failed']} particles do not fit and have no part in the structure")
-        )
+    for word in ("failed", "weak"):
+        reasons = Counter(fit.reason for fit in fusion.verdicts if fit.verdict == word)
+        for reason, number in reasons.most_common():
+            which = "1 particle" if number == 1 else f"{number} particles"
+            items.append((word, f"{which} {word}, because {text(reason)}"))
     return notice_list(items, f"All {len(fusion.poses)} particles are aligned.")
+
+
+def directions(structure: Structure) -> tuple[Float[Array, "D D"], str]:
+    """Axes of the pictures as rows, and what the last one is.
+
+    In the plane, those of the frame. In space, the last is the axis of symmetry, else the direction
+    in which the sites are spread least.
+    """
+    sites = structure.mixture.means
+    D = sites.shape[1]
+    if D == 2:
+        return np.eye(2), ""
+    order = structure.symmetry_found
+    _, axes = np.linalg.eigh(np.cov(sites.T)) if len(sites) > 1 else (None, np.eye(3))
+    last, word = axes[:, 0], "the direction of least extent"
+    if order > 1:
+        turns = Rotation.from_matrix(structure.symmetries[:, :3, :3]).as_rotvec()
+        angles = np.linalg.norm(turns, axis=1)
+        nearest = int(np.argmin(np.abs(angles - 2 * np.pi / order)))
+        last, word = turns[nearest] / angles[nearest], f"the {order}-fold axis"
+    # The widest direction across it is the first.
+    across = axes[:, 2] - (axes[:, 2] @ last) * last
+    if np.linalg.norm(across) < 0.1:
+        across = axes[:, 1] - (axes[:, 1] @ last) * last
+    first = across / np.linalg.norm(across)
+    return np.stack([first, np.cross(last, first), last]), word
+
+
+def _window(structure: Structure) -> tuple[Float[Array, "D D"], Float[Array, " D"], float, str]:
+    """Axes, middle and half the width of all pictures of a structure."""
+    axes, word = directions(structure)
+    sites = structure.mixture.means @ axes.T
+    low, high = sites.min(0), sites.max(0)
+    return axes, (low + high) / 2, 0.75 * float((high - low).max()) or 1.0, word
 
 
 def _density(points: Points, structure: Structure, used: int, unit: str) -> str:
     """The density seen along each axis, brightest where localisations are densest."""
     if not len(points):
         return "<p>No particle of the class fits.</p>"
-    D = points.shape[1]
-    views = [(0, 1)] if D == 2 else [(0, 1), (0, 2), (1, 2)]
-    sites = structure.mixture.means
-    low, high = sites.min(0), sites.max(0)
-    middle, reach = (low + high) / 2, 0.75 * float((high - low).max()) or 1.0
+    named = f" {unit}" if unit != UNNAMED else ""
+    axes, middle, reach, word = _window(structure)
+    turned = points @ axes.T
+    bar = ticks(0.0, reach / 1.5, 4)[1]
+    views = [((0, 1), f"seen along {word}" if word else "density, x to the right, y up")]
+    if word:
+        views += [((0, 2), f"from the side, {word} up"), ((1, 2), "from another side")]
     figures = ""
-    for across, along in views:
-        image = _picture(points[:, [across, along]], middle[[across, along]], reach, structure)
-        axes = f"{'xyz'[across]} to the right, {'xyz'[along]} up"
+    for (across, along), caption in views:
+        place = [across, along]
+        image = _coloured(_levels(turned[:, place], middle[place], reach, structure, PIXELS))
+        _draw_bar(image, bar / (2 * reach))
         figures += figure(
-            f'<img class="heat" alt="Density of the fused particles, {axes}" src="{png(image)}">',
-            f"{count(len(points))} localisations of {used} particles, {axes};"
-            f" {2 * reach:.3g} {unit} wide.",
+            f'<img class="picture" alt="Density of the fused particles, {caption}"'
+            f' src="{png(image)}">',
+            f"{caption[0].upper()}{caption[1:]}. Bar: {bar:g}{named}.",
         )
-    return f'<div class="matrices">{figures}</div>'
+    if not word:
+        figures += figure(
+            _sites(points, structure, middle, reach),
+            "Sites, as wide as two standard deviations, and localisations.",
+        )
+    return (
+        f'<div class="pictures">{figures}</div><p class="small">{count(len(points))} localisations'
+        f" of {used} particles, {len(structure.mixture.means)} sites.</p>"
+    )
 
 
-def _picture(
-    points: Float[Array, "N 2"], middle: Float[Array, " 2"], reach: float, structure: Structure
-) -> UInt8[Array, "P P 3"]:
-    edges = [np.linspace(c - reach, c + reach, PIXELS + 1) for c in middle]
+def _levels(
+    points: Float[Array, "N 2"],
+    middle: Float[Array, " 2"],
+    reach: float,
+    structure: Structure,
+    pixels: int,
+) -> Float[Array, "P P"]:
+    """Square root of the density, 0 to 1; the first row is the highest."""
+    edges = [np.linspace(c - reach, c + reach, pixels + 1) for c in middle]
     density = np.histogram2d(points[:, 0], points[:, 1], bins=edges)[0]
     # As sharp as the structure is resolved, and not sharper than the pixels.
-    blur = max(structure.resolution / 4 / (2 * reach / PIXELS), 1.0)
+    blur = max(structure.resolution / 4 / (2 * reach / pixels), 1.0)
     density = gaussian_filter(density, blur)
-    level = np.sqrt(density / max(float(density.max()), np.finfo(float).tiny)).T[::-1]
-    place = level * (len(COLOURS) - 1)
+    levels: Float[Array, "P P"] = np.sqrt(
+        density / max(float(density.max()), np.finfo(float).tiny)
+    ).T[::-1]
+    return levels
+
+
+def _coloured(levels: Float[Array, "P P"]) -> UInt8[Array, "P P 3"]:
+    place = levels * (len(COLOURS) - 1)
     below = np.minimum(place.astype(int), len(COLOURS) - 2)
     share = (place - below)[..., None]
     mixed = COLOURS[below] * (1 - share) + COLOURS[below + 1] * share
@@ -154,8 +231,77 @@ def _picture(
     return picture
 
 
+def _draw_bar(image: UInt8[Array, "P P 3"], share: float) -> None:
+    """A white bar at the lower right, as long as a share of the picture's width."""
+    pixels = len(image)
+    margin, thick = pixels // 24, max(pixels // 90, 2)
+    right = pixels - margin
+    image[right - thick : right, right - max(round(share * pixels), 1) : right] = 255
+
+
+def _sites(
+    points: Float[Array, "N 2"], structure: Structure, middle: Float[Array, " 2"], reach: float
+) -> str:
+    """Sites as circles over some of the localisations, in the window of the density."""
+    step = -(-len(points) // DRAWN)
+    scale = PIXELS / (2 * reach)
+    inside = points[::step][(np.abs(points[::step] - middle) < reach).all(1)]
+    dots = "".join(
+        f"M{x:.1f} {y:.1f}h0" for x, y in (inside - middle) * [scale, -scale] + PIXELS / 2
+    )
+    circles = ""
+    deviations = np.sqrt(structure.mixture.covariances[:, 0, 0])
+    for (x, y), deviation in zip(structure.mixture.means - middle, deviations, strict=True):
+        circles += (
+            f'<circle class="site" cx="{PIXELS / 2 + scale * x:.1f}"'
+            f' cy="{PIXELS / 2 - scale * y:.1f}" r="{max(2 * scale * deviation, 2):.1f}"/>'
+        )
+    return (
+        f'<svg class="chart picture" role="img" aria-label="Sites" viewBox="0 0 {PIXELS} {PIXELS}">'
+        f'<path class="map" d="{dots}"/>{circles}</svg>'
+    )
+
+
+def _examples(fusion: Fusion, particles: Localisations, number: int) -> str:
+    """Particles of the best, a middling and the worst fit, over the structure."""
+    members = np.flatnonzero(fusion.classes == number)
+    order = members[np.argsort([fusion.verdicts[j].misfit for j in members], kind="stable")]
+    structure = fusion.structures[number]
+    merged = fusion.merged(particles.clouds, number)
+    if not len(merged):
+        return ""
+    axes, middle, reach, _ = _window(structure)
+    behind = _levels((merged @ axes.T)[:, :2], middle[:2], reach, structure, TILE)
+    start = max((len(order) - SHOWN) // 2, 0)
+    rows = {
+        "Best fit": order[:SHOWN],
+        "Typical fit": order[start : start + SHOWN],
+        "Worst fit": order[-SHOWN:],
+    }
+    if len(order) <= 3 * SHOWN:
+        rows = {"From the best fit to the worst": order}
+    body = ""
+    for title, chosen in rows.items():
+        tiles = ""
+        for j in chosen:
+            fit = fusion.verdicts[j]
+            own = transform(fusion.poses[j], particles.clouds[j]) @ axes.T
+            levels = _levels(own[:, :2], middle[:2], reach, structure, TILE)
+            image = np.maximum(_coloured(levels), (behind[..., None] * BEHIND).astype(np.uint8))
+            tiles += figure(
+                f'<img class="picture" alt="Particle {name(particles.names[j])}"'
+                f' src="{png(image)}">',
+                f"{name(particles.names[j])}"
+                f' <span class="badge {fit.verdict}">{MARKS[fit.verdict]} {fit.verdict}</span>'
+                f" misfit {fit.misfit:.1f}",
+            )
+        body += f'<h3>{title}</h3><div class="tiles">{tiles}</div>'
+    return f'{body}<p class="small">In colour: the particle. In blue: all that are used.</p>'
+
+
 def _correlation(structure: Structure, unit: str) -> str:
     frequency, correlation = structure.correlation.T
+    named = unit != UNNAMED
     # Up to twice the frequency that is resolved.
     last = max(int(np.searchsorted(frequency, 2 / structure.resolution)), 8)
     chart = charts.falling(
@@ -163,13 +309,14 @@ def _correlation(structure: Structure, unit: str) -> str:
         correlation[1:last],
         threshold=THRESHOLD,
         label="correlation",
-        across=f"spatial frequency [1/{unit}]" if unit == "nm" else "spatial frequency",
+        across=f"spatial frequency [1/{unit}]" if named else "spatial frequency",
     )
+    ring = "ring" if structure.mixture.dimension == 2 else "shell"
     return figure(
         chart,
-        "Fourier correlation of two halves of the particles. It falls below 1/7 at"
-        f" {structure.resolution:.3g} {unit}. The halves were aligned together: where particles are"
-        " few, it is optimistic.",
+        f"Fourier {ring} correlation of two halves of the particles. It falls below 1/7 (dashed) at"
+        f" {structure.resolution:.3g}{f' {unit}' if named else ''}. The halves were aligned"
+        " together: where particles are few, it is optimistic.",
     )
 
 
@@ -195,8 +342,9 @@ def _fit(fusion: Fusion, number: int) -> str:
     )
 
 
-def _table(fusion: Fusion, names: Sequence[str]) -> str:
+def _table(fusion: Fusion, names: Sequence[str], clouds: Sequence[Array]) -> str:
     """Particles, the least certain first."""
+    many = len(fusion.structures) > 1
     order = sorted(
         range(len(names)),
         key=lambda j: (
@@ -212,15 +360,18 @@ def _table(fusion: Fusion, names: Sequence[str]) -> str:
             "" if fit.verdict == "aligned" else f'<span class="reason">{text(fit.reason)}</span>'
         )
         rows += (
-            f'<tr><th scope="row">{name(names[j])}</th><td data-label="class">'
-            f'{fusion.classes[j]}</td><td data-label="verdict"><span class="badge {fit.verdict}">'
-            f"{MARKS[fit.verdict]} {fit.verdict}</span>{reason}</td>"
+            f'<tr><th scope="row">{name(names[j])}</th><td data-label="verdict"><span class="badge'
+            f' {fit.verdict}">{MARKS[fit.verdict]} {fit.verdict}</span>{reason}</td>'
+            + (f'<td data-label="class">{fusion.classes[j]}</td>' if many else "")
+            + f'<td data-label="localisations">{len(clouds[j])}</td>'
             f'<td data-label="margin">{margin}</td><td data-label="misfit">{fit.misfit:.1f}</td>'
             "</tr>"
         )
     left = f"<p>The {LISTED} least certain of {len(names)}.</p>" if len(names) > LISTED else ""
     return (
         '<div class="scroll"><table class="clouds"><thead><tr><th scope="col">particle</th>'
-        '<th scope="col">class</th><th scope="col">verdict</th><th scope="col">margin</th>'
+        '<th scope="col">verdict</th>'
+        + ('<th scope="col">class</th>' if many else "")
+        + '<th scope="col">localisations</th><th scope="col">margin</th>'
         f'<th scope="col">misfit</th></tr></thead><tbody>{rows}</tbody></table></div>{left}'
     )

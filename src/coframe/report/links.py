@@ -58,7 +58,8 @@ def section(result: Registration, quality: Quality, run: Run) -> str:
     plan = (
         f"<figure>{_plan(across, result, quality.links)}<figcaption>Plan view{along}: clouds and"
         " the links between them. Thick: much overlap; red: nothing else connects the two sides;"
-        " dashed: little overlap. Click a link to see the two clouds.</figcaption></figure>"
+        ' dashed: little overlap. <span class="onscreen">Click a link to see the two clouds.</span>'
+        "</figcaption></figure>"
     )
     table = _table(result.names, quality, run)
     return f'<p>{said}.</p><div class="matrices">{plan}{table}</div>{_again(result, run)}'
@@ -191,12 +192,13 @@ def targets(found: Adjustment) -> str:
         )
     head = "".join(f'<th scope="col">{axis}</th>' for axis in axes)
     return (
-        f"<p>Root mean square: {text(', '.join(summary))}. Chi-square {found.chi_square:.3g},"
-        f" {verdict} ({low:.3g} to {high:.3g} in 95 of 100 cases).</p>"
+        f"<p>Root mean square distance: {text(', '.join(summary))}. Chi-square"
+        f" {found.chi_square:.3g}, {verdict} ({low:.3g} to {high:.3g} in 95 of 100 cases).</p>"
         '<div class="scroll tall"><table class="clouds"><thead><tr><th scope="col">target</th><th'
         f' scope="col">scan</th><th scope="col">role</th>{head}<th scope="col">distance</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></div>"
         '<p class="small">Residual and its standard deviation: of control and check points against'
         " the known position, of ties against the mean of all scans. Check points took no part in"
-        " the adjustment.</p>"
+        " the adjustment. For the root mean square, a target counts once, with its mean over all"
+        " scans.</p>"
     )

@@ -79,14 +79,19 @@ def png(image: UInt8[Array, "H W 3"]) -> str:
 def lengths(values: Sequence[float] | Float[Array, " n"], digits: int = 3) -> list[str]:
     """Numbers of one column with equal decimals; the median one has `digits` significant digits.
 
-    Small ones are written 73.9e-6, not 0.0000739.
+    Small ones are written 73.9e-6, not 0.0000739. One that would be rounded to zero keeps a digit.
     """
     finite = [abs(v) for v in values if math.isfinite(v) and v]
     typical = float(np.median(finite)) if finite else 1.0
     power = math.floor(math.log10(typical))
     exponent = 0 if -4 < power < 7 else 3 * (power // 3)
     decimals, after = max(0, digits - 1 - power + exponent), f"e{exponent}" if exponent else ""
-    return [
-        f"{v / 10.0**exponent:.{decimals}f}{after}" if math.isfinite(v) else "unknown"
-        for v in values
-    ]
+
+    def written(v: float) -> str:
+        if not math.isfinite(v):
+            return "unknown"
+        scaled = v / 10.0**exponent
+        lost = 1e-4 <= abs(scaled) < 0.5 * 10.0**-decimals  # below, digits would need an exponent
+        return (f"{scaled:.1g}" if lost else f"{scaled:.{decimals}f}") + after
+
+    return [written(v) for v in values]

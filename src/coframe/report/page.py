@@ -33,6 +33,7 @@ from coframe.result.registration import UNRELIABLE, Registration
 from coframe.types import Array, Pose
 
 NUMBERS = 16  # [size] [clouds] up to which figures of pairs are written into cells
+SHORT = 15  # [size] [clouds] up to which the table of clouds is shown whole
 CELLS = 40  # [size] [clouds] up to which figures of pairs are a table, not a picture
 MARKS = {"aligned": "✓", "weak": "!", "failed": "✕"}
 
@@ -124,12 +125,12 @@ def html(
     adjusted = result.targets
     targets = [] if adjusted is None else [Section("targets", "Targets", links.targets(adjusted))]
     sections = [
-        Section("scene", "Scene", _scene(result, drawn, outliers, colours is not None)),
         Section("poses", "Clouds and poses", _poses(result, drawn, run, quality)),
+        Section("scene", "Scene", _scene(result, drawn, outliers, colours is not None)),
         *targets,
         *_alternatives(result),
         Section("links", "Links", links.section(result, quality, run)),
-        Section("pairs", "Between clouds", _pairs(result, overlap, residual)),
+        Section("pairs", "Between clouds", _pairs(result, run, overlap, residual)),
         Section("convergence", "Convergence", _convergence(result), wide=False),
         Section("components", "Components", _components(result), wide=False),
         Section("run", "How this was made", how_made(run, status=result.status.sentence)),
@@ -299,7 +300,7 @@ def _convergence(result: Registration) -> str:
     climb = figure(
         charts.curve(likelihood, label="log-likelihood per point", across="iteration"),
         "The log-likelihood jumps where a new level begins with another mixture; within a level it"
-        " never falls. Click to see an iteration.",
+        ' never falls. <span class="onscreen">Click to see an iteration.</span>',
     )
     change = figure(
         charts.curve(steps, label="largest step", across="iteration", log=True),
@@ -410,8 +411,9 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
             '<td class="pose"><details><summary>pose</summary>'
             f"<pre>{_matrix(result.poses[j])}</pre></details></td></tr>"
         )
+    tall = " tall" if len(result.names) > SHORT else ""
     return (
-        '<div class="scroll"><table class="clouds"><thead><tr><th scope="col">cloud</th><th'
+        f'<div class="scroll{tall}"><table class="clouds"><thead><tr><th scope="col">cloud</th><th'
         f' scope="col">verdict</th>{head}<th'
         f' scope="col">pose</th></tr></thead><tbody>{rows}</tbody></table></div><p'
         f' class="small">Lengths are in {text(run.unit or "the unit of the input")}. A pose carries'
@@ -471,7 +473,10 @@ def _matrix(pose: Pose) -> str:
 
 
 def _pairs(
-    result: Registration, overlap: Float[Array, "M M"], residual: Float[Array, "M M"]
+    result: Registration,
+    run: Run,
+    overlap: Float[Array, "M M"],
+    residual: Float[Array, "M M"],
 ) -> str:
     known = residual[np.isfinite(residual)]
     typical, top = (
@@ -479,7 +484,9 @@ def _pairs(
     )
     power = int(np.floor(np.log10(typical))) if typical > 0 else 0
     power = power if abs(power) > 1 else 0
-    unit = f" (in 10<sup>{power}</sup> of your unit)".replace("-", "−") if power else ""
+    factor = f"10<sup>{power}</sup> ".replace("-", "−") if power else ""
+    named = text(run.unit) or ("of your unit" if power else "")
+    unit = f" (in {factor}{named})" if named else ""
     share, distance = [], []
     if len(overlap) <= CELLS:
         share = [
@@ -559,6 +566,13 @@ def figure(chart: str, caption: str) -> str:
     return f"<figure>{chart}<figcaption>{caption}</figcaption></figure>"
 
 
+def _plain(value: object) -> object:
+    """An option as it is shown."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "default" if value is None else value
+
+
 def how_made(run: Run, **facts: object) -> str:
     """The command of a run, some facts, its options and the versions that it ran with."""
     command = (
@@ -568,7 +582,7 @@ def how_made(run: Run, **facts: object) -> str:
     )
     made = {"made": run.made} if run.made else {}
     rows = "".join(
-        f"<div><dt>{text(key)}</dt><dd>{text('default' if v is None else v)}</dd></div>"
+        f"<div><dt>{text(key)}</dt><dd>{text(_plain(v))}</dd></div>"
         for key, v in {**made, **facts, **run.options, **run.versions}.items()
     )
     signed = "".join(f"<span>{each}</span>" for each in ("Date", "Checked by", "Signature"))

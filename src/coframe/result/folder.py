@@ -31,7 +31,7 @@ from coframe.geometry import is_rigid
 from coframe.input.source import InMemory
 from coframe.io import npz, ply
 from coframe.io import poses as pose_files
-from coframe.io.files import atomic
+from coframe.io.files import atomic, write_rows
 from coframe.io.manifest import Manifest, is_from_elsewhere, open_regular
 from coframe.io.transaction import consistent, transaction
 from coframe.result import merged
@@ -241,7 +241,7 @@ def _write_merged(path: Path, fields: Mapping[str, Any]) -> None:
             about = {"outlier": fields["outlier_probability"][j], "label": fields["labels"][j]}
             for block in InMemory(points, columns={**columns, **about}).blocks():
                 classes = block.columns["outlier"], block.columns["label"]
-                merged.rows(block, j, poses[j], *classes, row).tofile(file)
+                write_rows(file, merged.rows(block, j, poses[j], *classes, row))
 
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from coframe.em.estep import Assignment, Cloud, Sweep
 from coframe.em.mixture import Mixture
 from coframe.input.normalise import Normalisation
 from coframe.input.source import InMemory, Source
+from coframe.io.files import write_rows
 from coframe.result import merged
 from coframe.result.merged import Target
 from coframe.types import Array, Points, Pose
@@ -86,7 +87,7 @@ def write_points(
             probability, label = view.classified(block, mixture)
             if target is not None and file is not None:
                 rows = merged.rows(block, target.cloud, target.pose, probability, label, target.row)
-                rows.tofile(file)
+                write_rows(file, rows)
             some = slice(-first % every, None, every)
             few = block.take(some)
             kept.append((few.points, few.columns, probability[some], label[some]))

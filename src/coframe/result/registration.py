@@ -60,7 +60,8 @@ class Registration:
     groups : tuple of tuples of int
         Clouds that belong together, largest group first; each group has a frame of its own.
     start : str
-        Where the start poses came from: "given", "identity", "matched" or "centred".
+        Where the start poses came from: "given", "inside" (the files, whose scans agree with them),
+        "identity", "matched", "targets", "turntable" or "centred".
     pairs_tried : int
         Pairs of clouds that were matched to find them.
     doubts : tuple of Doubt
