@@ -41,6 +41,7 @@ _compiled = {
     "align/surface_kernels.py",
     "sequence/sampling_kernels.py",
     "start/clique_kernels.py",
+    "start/feature_kernels.py",
     "particles/density_kernels.py",
     "start/patch_kernels.py",
     "start/planar_kernels.py",
