@@ -35,6 +35,7 @@ assert _package is not None, "coframe is not installed: pip install -e '.[dev]'"
 _root = Path(_package.submodule_search_locations[0])
 _compiled = {
     "em/kernels.py",
+    "nearest_kernels.py",
     "em/joint_kernels.py",
     "em/joint_sparse_kernels.py",
     "em/localise_kernels.py",

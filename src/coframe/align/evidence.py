@@ -33,6 +33,7 @@ from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
 from coframe.compute.per_cloud import PerCloud
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Rows, Source
+from coframe.nearest import Nearest
 from coframe.types import Array, Points, Pose, Poses
 
 # [size] Points of a block of neighbours.
@@ -47,6 +48,8 @@ PARTNERS = 8
 POINTS = 600_000
 # [size] Passes that find the side that a cloud was seen from.
 PASSES = 5
+# [guard] Radii of a patch beyond which nothing is in its territory: more than the root of 1 + 1/4.
+NEAR = 1.12
 # Of a surface, one entry for each patch.
 COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
 # [guard] Patches that must be compared before a threshold is taken from them.
@@ -77,9 +80,9 @@ class Surface:
         return np.median(self.centres, axis=0)
 
     @cached_property
-    def tree(self) -> cKDTree:
-        """Of the centres."""
-        return cKDTree(self.centres)
+    def nearest(self) -> Nearest:
+        """The centres, to be searched."""
+        return Nearest.of(cKDTree(self.centres))
 
     def subset(self, rows: Int[Array, " n"]) -> "Surface":
         """Some of the patches."""
@@ -464,7 +467,9 @@ def _heights(
 ) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
     """Which patches lie in the other cloud's territory; heights there, in standard deviations."""
     x = geometry.transform(motion, one.centres)
-    distance, rows = other.tree.query(x) if nearest is None else nearest
+    if nearest is None:
+        nearest = _nearest(x, other, one.flat)
+    distance, rows = nearest
     normals = other.normals[rows]
     height = ((x - other.centres[rows]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
@@ -476,6 +481,23 @@ def _heights(
     spacing = np.minimum(one.spacings, other.spacings[rows])
     variance = one.variances + other.variances[rows] + (recipe.floor * spacing) ** 2
     return inside, np.abs(height) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))
+
+
+def _nearest(
+    x: Points, other: Surface, asked: Bool[Array, " n"], reach: float = 0.0
+) -> tuple[Float[Array, " n"], Int[Array, " n"]]:
+    """Distances and rows of the nearest patches of the other cloud, as far as they matter.
+
+    To points that are asked for, they matter as far as there is territory; to others up to `reach`.
+    Beyond that, distances are inf.
+    """
+    # Across a patch by less than half its radius, over it by less than its radius.
+    reaches = NEAR * other.radii.max(), reach
+    distance, rows = np.full(len(x), np.inf), np.zeros(len(x), np.intp)
+    for some, within in zip((asked, ~asked), reaches, strict=True):
+        if within > 0:
+            distance[some], rows[some] = other.nearest.query(x[some], within)
+    return distance, rows
 
 
 def compare(
@@ -494,7 +516,8 @@ def compare_all(
     These have no height. They are in territory if the other cloud has a patch beside them, and
     agree if there is one where they are.
     """
-    nearest = other.tree.query(geometry.transform(motion, one.centres))
+    x = geometry.transform(motion, one.centres)
+    nearest = _nearest(x, other, one.flat, 2 * max(one.radii.max(), other.radii.max()))
     distance, rows = nearest
     inside, heights = _heights(one, other, motion, recipe, sign, nearest)
     fits = heights < max(one.threshold, other.threshold)

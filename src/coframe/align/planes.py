@@ -160,9 +160,11 @@ def _rows(
 ) -> tuple[Float[Array, "n P"], Float[Array, " n"], Float[Array, " n"]]:
     """Per patch of one cloud near another: how a twist raises it, its height, its weight."""
     x = geometry.transform(motion, one.centres)
-    distance, rows = other.tree.query(x, distance_upper_bound=gate)
-    near = np.flatnonzero(np.isfinite(distance) & one.flat)
-    rows, distance, x = rows[near], distance[near], x[near]
+    flat = np.flatnonzero(one.flat)
+    distance, rows = other.nearest.query(x[flat], gate)
+    found = np.isfinite(distance)
+    near, rows, distance = flat[found], rows[found], distance[found]
+    x = x[near]
     normals = other.normals[rows]
     height = ((x - other.centres[rows]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))

@@ -20,6 +20,7 @@ from coframe.compute.per_cloud import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
 from coframe.input.source import InMemory, Source
+from coframe.nearest import Nearest
 from coframe.start import feature_kernels
 from coframe.start.patches import Patches
 from coframe.start.recipe import START, StartRecipe
@@ -59,6 +60,11 @@ class ThinScan:
     def descriptors(self) -> Float[Array, "n F"]:
         """Unit vectors, of each point's surroundings."""
         return describe(self.points, self.normals, self.tree, self.recipe)
+
+    @cached_property
+    def nearest(self) -> Nearest:
+        """The points, to be searched."""
+        return Nearest.of(self.tree)
 
     @cached_property
     def image(self) -> "DepthImage | None":

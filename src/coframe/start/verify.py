@@ -149,7 +149,7 @@ def _correspondences(
     """
     points, normals = a.points[rows], a.normals[rows]
     moved = geometry.transform(motion, points)
-    distance, nearest = b.tree.query(moved, distance_upper_bound=gate)
+    distance, nearest = b.nearest.query(moved, gate)
     i = np.flatnonzero(np.isfinite(distance))
     j = nearest[i]
     cosine = ((normals[i] @ geometry.rotation(motion).T) * b.normals[j]).sum(1)
