@@ -30,7 +30,7 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.align import sampling
 from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
-from coframe.compute.per_cloud import PerCloud
+from coframe.compute.per_cloud import Local, PerCloud
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Rows, Source
 from coframe.nearest import Nearest
@@ -164,7 +164,10 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
 
 
 def agreement(
-    surfaces: Sequence[Surface], poses: Poses, recipe: EvidenceRecipe = ALIGN.evidence
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    recipe: EvidenceRecipe = ALIGN.evidence,
+    threads: int | None = 1,
 ) -> Agreement:
     """Compare every cloud with those around it. Costs O(M) queries for many clouds."""
     M = len(surfaces)
@@ -174,11 +177,15 @@ def agreement(
     inverse = geometry.inverse(poses)
     some = [some_patches(each, M) for each in surfaces]
     signs = signs_of(surfaces, poses, recipe)
-    for j, partners in enumerate(partners_of(surfaces, poses)):
+    partners = partners_of(surfaces, poses)
+
+    def compared(j: int) -> list[tuple[Bool[Array, " n"], Bool[Array, " n"]]]:
+        signed = [(i, inverse[i] @ poses[j], signs[j] * signs[i]) for i in partners[j]]
+        return [compare(some[j], surfaces[i], motion, recipe, sign) for i, motion, sign in signed]
+
+    for j, each in enumerate(Local(range(M), threads).map(compared)):
         found = np.zeros((-(-len(some[j]) // BLOCK), 2), int)
-        for i in partners:
-            motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
-            inside, fits = compare(some[j], surfaces[i], motion, recipe, sign)
+        for i, (inside, fits) in zip(partners[j], each, strict=True):
             agree[j, i], contradict[j, i] = (inside & fits).sum(), (inside & ~fits).sum()
             pairs[j, i] = blocks_of(inside, fits)
             found += pairs[j, i]

@@ -27,6 +27,7 @@ from coframe.align.evidence import (
     some_patches,
 )
 from coframe.align.recipe import ALIGN, EvidenceRecipe
+from coframe.compute.per_cloud import Local
 from coframe.types import Array, Pose, Poses
 
 # [size] Steps of a move along a cloud's extent, at most.
@@ -69,15 +70,17 @@ def review(
     poses: Poses,
     movable: Sequence[bool],
     recipe: EvidenceRecipe = ALIGN.evidence,
+    threads: int | None = 1,
 ) -> Review:
     """Contradictions and free directions of all clouds; of clouds that are not movable, no such."""
-    found = agreement(surfaces, poses, recipe)
+    found = agreement(surfaces, poses, recipe, threads)
     deviations = np.array([deviation_of(blocks) for blocks in found.blocks])
     partners = partners_of(surfaces, poses)
-    freedoms = [
-        free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
-        for j in range(len(surfaces))
-    ]
+
+    def free(j: int) -> Freedom | None:
+        return free_direction(surfaces, poses, j, partners[j], recipe) if movable[j] else None
+
+    freedoms = Local(range(len(surfaces)), threads).map(free)
     twins = same_place(surfaces, found.agree, recipe)
     return Review(found, deviations, tuple(freedoms), twins)
 

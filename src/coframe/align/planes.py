@@ -17,6 +17,7 @@ from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
 from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
+from coframe.compute.per_cloud import Local
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.types import Array, Pose, Poses
 
@@ -38,6 +39,7 @@ def settle(
     start: Poses,
     gate: float,
     constraints: Constraints = UNCONSTRAINED,
+    threads: int | None = 1,
 ) -> Poses:
     """Poses near the start at which the planes of the clouds meet.
 
@@ -48,6 +50,8 @@ def settle(
     gate : float
         How far apart surfaces may lie at the start. It is halved until it is as small as the noise.
     constraints : Constraints
+    threads : int, optional
+        Default: one; None: all cores.
 
     Returns
     -------
@@ -65,7 +69,7 @@ def settle(
         if gate < radius:
             anchor = poses
         for _ in range(STEPS):
-            twists, centre = _step(surfaces, some, anchor, poses, gate, constraints)
+            twists, centre = _step(surfaces, some, anchor, poses, gate, constraints, threads)
             poses = geometry.about(geometry.exp(twists), centre) @ poses
         if gate < smallest:
             return poses
@@ -102,6 +106,7 @@ def _step(
     poses: Poses,
     gate: float,
     constraints: Constraints,
+    threads: int | None,
 ) -> tuple[Float[Array, "M P"], Float[Array, " D"]]:
     """One Gauss-Newton step of all poses with Tukey's weights: twists about a centre."""
     M, D = len(poses), poses.shape[1] - 1
@@ -111,13 +116,20 @@ def _step(
     inverse = geometry.inverse(poses)
     centre = geometry.translation(poses).mean(0)
     signs = signs_of(surfaces, poses)
-    for j, partners in enumerate(partners_of(surfaces, poses, gate)):
-        for i in partners:
+    partners = partners_of(surfaces, poses, gate)
+
+    def pull(j: int) -> list[tuple[Float[Array, "P P"], Float[Array, " P"]]]:
+        found = []
+        for i in partners[j]:
             motion = inverse[i] @ poses[j]
             sign = signs[i] * signs[j]
             J, height, weight = _rows(some[j], surfaces[i], motion, poses[i], centre, gate, sign)
             weighted = (J * weight[:, None]).T
-            H, drawn = weighted @ J, weighted @ height
+            found.append((weighted @ J, weighted @ height))
+        return found
+
+    for j, found in enumerate(Local(range(M), threads).map(pull)):
+        for i, (H, drawn) in zip(partners[j], found, strict=True):
             blocks[j, j] += H
             blocks[i, i] += H
             blocks[j, i] -= H
