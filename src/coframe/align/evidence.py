@@ -430,9 +430,13 @@ def _orient(
     height = (inward * normals).sum(1)
     within = normals * np.where(height < 0, -1.0, 1.0)[:, None]
     axis = np.linalg.eigh(normals.T @ normals)[1][:, -1]
+    away = normals @ axis < 0
     for _ in range(PASSES):
-        axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
-    aside = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
+        axis = (normals * np.where(away, -1.0, 1.0)[:, None]).sum(0)
+        before, away = away, normals @ axis < 0
+        if (away == before).all():
+            break
+    aside = normals * np.where(away, -1.0, 1.0)[:, None]
 
     def alike(turned: Points) -> float:
         return float(np.einsum("nkd,nd->", turned[rows], turned))

@@ -147,9 +147,13 @@ def orient(normals: Points, points: Points, centre: Float[Array, " 3"]) -> tuple
     same for all clouds.
     """
     axis = np.linalg.eigh(normals.T @ normals)[1][:, 2]
+    away = normals @ axis < 0
     for _ in range(PASSES):
-        axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
-    turned = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
+        axis = (normals * np.where(away, -1.0, 1.0)[:, None]).sum(0)
+        before, away = away, normals @ axis < 0
+        if (away == before).all():
+            break
+    turned = normals * np.where(away, -1.0, 1.0)[:, None]
     outward = ((points - centre) * turned).sum(1)
     decided = float(outward.mean() / max(np.abs(outward).mean(), np.finfo(float).tiny))
     return turned * (1.0 if decided >= 0 else -1.0), abs(decided)
