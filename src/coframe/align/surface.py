@@ -329,8 +329,8 @@ def equations_of(
                 )
             )
 
-    # Of most points half of the candidates are enough.
-    near = tree.query(scene.feet, CANDIDATES * pool // 2, workers=cores)[1]
+    # Of most points, nearly all of the nearest ones face alike.
+    near = tree.query(scene.feet, pool + pool // 2, workers=cores)[1]
     facing = scene.facing_alike(near[:, 1 : recipe.denoise.inner], recipe.surface)
     if facing is None:
         return None
