@@ -46,6 +46,7 @@ _compiled = {
     "particles/density_kernels.py",
     "start/patch_kernels.py",
     "start/planar_kernels.py",
+    "start/verify_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
 _modules = {

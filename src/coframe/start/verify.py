@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
+from coframe.start import verify_kernels
 from coframe.start.features import ThinScan
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
@@ -152,10 +153,11 @@ def _correspondences(
     distance, nearest = b.nearest.query(moved, gate)
     i = np.flatnonzero(np.isfinite(distance))
     j = nearest[i]
-    cosine = ((normals[i] @ geometry.rotation(motion).T) * b.normals[j]).sum(1)
-    agree = cosine > recipe.min_normal_cosine
-    i, j = i[agree], j[agree]
-    return i, j, moved[i], ((moved[i] - b.points[j]) * b.normals[j]).sum(1)
+    turned = normals[i] @ geometry.rotation(motion).T
+    found: Near = verify_kernels.facing_alike(
+        i, j, moved, turned, b.points, b.normals, recipe.min_normal_cosine
+    )
+    return found
 
 
 def _icp_step(
@@ -167,8 +169,7 @@ def _icp_step(
         return np.eye(4)
     weight = np.maximum(1 - (height / gate) ** 2, 0) ** 2
     centre = moved.mean(0)
-    normals = b.normals[j]
-    J = np.concatenate([np.cross(moved - centre, normals), normals], 1)
+    J = verify_kernels.levers(moved - centre, b.normals[j])
     H = (J * weight[:, None]).T @ J
     damped = H + DAMPING * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6)
     return motion_about(-np.linalg.solve(damped, J.T @ (weight * height)), centre)
@@ -211,8 +212,7 @@ def _information(
     centre = moved[kept].mean(0)
     arms = moved[kept] - centre
     spread = max(float(np.sqrt((arms**2).sum(1).mean())), 1e-9)
-    normals = b.normals[j[kept]]
-    J = np.concatenate([np.cross(arms / spread, normals), normals], 1)
+    J = verify_kernels.levers(arms / spread, b.normals[j[kept]])
     H = J.T @ J / len(J)
     if not a.points[:, 2].any():  # Scans in the plane cannot leave it, so they are stiff there.
         H[[0, 1, 5], [0, 1, 5]] = 1.0
