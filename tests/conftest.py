@@ -40,6 +40,7 @@ _compiled = {
     "em/joint_sparse_kernels.py",
     "em/localise_kernels.py",
     "align/surface_kernels.py",
+    "align/plane_kernels.py",
     "sequence/sampling_kernels.py",
     "start/clique_kernels.py",
     "start/feature_kernels.py",

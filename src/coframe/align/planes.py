@@ -16,6 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
+from coframe.align import plane_kernels
 from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
 from coframe.compute.per_cloud import Local
 from coframe.em.constraints import UNCONSTRAINED, Constraints
@@ -176,15 +177,10 @@ def _rows(
     distance, rows = other.nearest.query(x[flat], gate)
     found = np.isfinite(distance)
     near, rows, distance = flat[found], rows[found], distance[found]
-    x = x[near]
-    normals = other.normals[rows]
-    height = ((x - other.centres[rows]) * normals).sum(1)
-    across = np.sqrt(np.maximum(distance**2 - height**2, 0))
-    cosine = ((one.normals[near] @ geometry.rotation(motion).T) * normals).sum(1)
-    known = one.facing[near] & other.facing[rows] & bool(sign)
-    cosine = np.where(known, sign * cosine, np.abs(cosine))
-    kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > geometry.ALIKE)
-    x, normals, height = x[kept], normals[kept], height[kept]
+    turned = one.normals[near] @ geometry.rotation(motion).T
+    own = x[near], turned, one.facing[near], distance, rows
+    theirs = other.centres, other.normals, other.radii, other.flat, other.facing
+    x, normals, height = plane_kernels.facing_alike(*own, *theirs, float(sign), geometry.ALIKE)
     x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
     J = np.einsum("nd,ndp->np", normals, geometry.levers(x - centre))
     return J, height, (1 - (height / gate) ** 2) ** 2
