@@ -35,15 +35,19 @@ assert _package is not None, "coframe is not installed: pip install -e '.[dev]'"
 _root = Path(_package.submodule_search_locations[0])
 _compiled = {
     "em/kernels.py",
+    "nearest_kernels.py",
     "em/joint_kernels.py",
     "em/joint_sparse_kernels.py",
     "em/localise_kernels.py",
     "align/surface_kernels.py",
+    "align/plane_kernels.py",
     "sequence/sampling_kernels.py",
     "start/clique_kernels.py",
+    "start/feature_kernels.py",
     "particles/density_kernels.py",
     "start/patch_kernels.py",
     "start/planar_kernels.py",
+    "start/verify_kernels.py",
 }
 _files = {str(path.relative_to(_root)) for path in _root.rglob("*.py")} - _compiled
 _modules = {

@@ -10,7 +10,8 @@ import coframe
 
 ROWS = [
     "types errors threads compiled",
-    "geometry",
+    "geometry nearest_kernels",
+    "nearest",
     "em io",
     "data compute",
     "input",

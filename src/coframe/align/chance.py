@@ -20,6 +20,7 @@ from scipy.stats import binom
 from coframe import geometry
 from coframe.align.evidence import BLOCK, Surface, meet, partners_of, signs_of
 from coframe.align.recipe import ALIGN, EvidenceRecipe
+from coframe.compute.per_cloud import Local
 from coframe.types import Array, Points, Pose, Poses
 
 # [guard] Patches of a piece of surface, at least: one or two may be stray points.
@@ -134,6 +135,7 @@ def parts_beyond_chance(
     poses: Poses,
     certain: Sequence[int] = (),
     recipe: EvidenceRecipe = ALIGN.evidence,
+    threads: int | None = 1,
 ) -> list[set[int]]:
     """Parts of the clouds that agree, directly or along links, as chance would not have it.
 
@@ -143,12 +145,24 @@ def parts_beyond_chance(
     """
     M = len(surfaces)
     signs, inverse = signs_of(surfaces, poses, recipe), geometry.inverse(poses)
+    partners = partners_of(surfaces, poses)
+
+    def found(j: int) -> list[Surprise]:
+        return [
+            surprise(
+                surfaces[j],
+                surfaces[i],
+                inverse[i] @ poses[j],
+                float(signs[j] * signs[i]),
+                recipe,
+            )
+            for i in partners[j]
+        ]
+
     nats, possible = np.zeros((2, M, M))
-    for j, partners in enumerate(partners_of(surfaces, poses)):
-        for i in partners:
-            motion, sign = inverse[i] @ poses[j], float(signs[j] * signs[i])
-            found = surprise(surfaces[j], surfaces[i], motion, sign, recipe)
-            nats[j, i], possible[j, i] = found.nats / found.needed, found.possible / found.needed
+    for j, row in enumerate(Local(range(M), threads).map(found)):
+        for i, each in zip(partners[j], row, strict=True):
+            nats[j, i], possible[j, i] = each.nats / each.needed, each.possible / each.needed
     links, most = (nats + nats.T) / 2, (possible + possible.T) / 2
     links[2 * links < most] = 0.0
     links[np.ix_(certain, certain)] = 1.0

@@ -30,9 +30,10 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.align import sampling
 from coframe.align.recipe import ALIGN, AlignRecipe, EvidenceRecipe
-from coframe.compute.per_cloud import PerCloud
+from coframe.compute.per_cloud import Local, PerCloud
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Rows, Source
+from coframe.nearest import Nearest
 from coframe.types import Array, Points, Pose, Poses
 
 # [size] Points of a block of neighbours.
@@ -47,6 +48,8 @@ PARTNERS = 8
 POINTS = 600_000
 # [size] Passes that find the side that a cloud was seen from.
 PASSES = 5
+# [guard] Radii of a patch beyond which nothing is in its territory: more than the root of 1 + 1/4.
+NEAR = 1.12
 # Of a surface, one entry for each patch.
 COLUMNS = ("centres", "normals", "variances", "radii", "spacings", "flat", "facing")
 # [guard] Patches that must be compared before a threshold is taken from them.
@@ -77,9 +80,9 @@ class Surface:
         return np.median(self.centres, axis=0)
 
     @cached_property
-    def tree(self) -> cKDTree:
-        """Of the centres."""
-        return cKDTree(self.centres)
+    def nearest(self) -> Nearest:
+        """The centres, to be searched."""
+        return Nearest.of(cKDTree(self.centres))
 
     def subset(self, rows: Int[Array, " n"]) -> "Surface":
         """Some of the patches."""
@@ -166,7 +169,10 @@ def surface(points: Points, recipe: AlignRecipe = ALIGN) -> Surface:
 
 
 def agreement(
-    surfaces: Sequence[Surface], poses: Poses, recipe: EvidenceRecipe = ALIGN.evidence
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    recipe: EvidenceRecipe = ALIGN.evidence,
+    threads: int | None = 1,
 ) -> Agreement:
     """Compare every cloud with those around it. Costs O(M) queries for many clouds."""
     M = len(surfaces)
@@ -176,11 +182,15 @@ def agreement(
     inverse = geometry.inverse(poses)
     some = [some_patches(each, M) for each in surfaces]
     signs = signs_of(surfaces, poses, recipe)
-    for j, partners in enumerate(partners_of(surfaces, poses)):
+    partners = partners_of(surfaces, poses)
+
+    def compared(j: int) -> list[tuple[Bool[Array, " n"], Bool[Array, " n"]]]:
+        signed = [(i, inverse[i] @ poses[j], signs[j] * signs[i]) for i in partners[j]]
+        return [compare(some[j], surfaces[i], motion, recipe, sign) for i, motion, sign in signed]
+
+    for j, each in enumerate(Local(range(M), threads).map(compared)):
         found = np.zeros((-(-len(some[j]) // BLOCK), 2), int)
-        for i in partners:
-            motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
-            inside, fits = compare(some[j], surfaces[i], motion, recipe, sign)
+        for i, (inside, fits) in zip(partners[j], each, strict=True):
             agree[j, i], contradict[j, i] = (inside & fits).sum(), (inside & ~fits).sum()
             pairs[j, i] = blocks_of(inside, fits)
             found += pairs[j, i]
@@ -425,9 +435,13 @@ def _orient(
     height = (inward * normals).sum(1)
     within = normals * np.where(height < 0, -1.0, 1.0)[:, None]
     axis = np.linalg.eigh(normals.T @ normals)[1][:, -1]
+    away = normals @ axis < 0
     for _ in range(PASSES):
-        axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
-    aside = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
+        axis = (normals * np.where(away, -1.0, 1.0)[:, None]).sum(0)
+        before, away = away, normals @ axis < 0
+        if (away == before).all():
+            break
+    aside = normals * np.where(away, -1.0, 1.0)[:, None]
 
     def alike(turned: Points) -> float:
         return float(np.einsum("nkd,nd->", turned[rows], turned))
@@ -485,7 +499,9 @@ def meet(
 ) -> Meeting:
     """Lay a cloud over another one by a motion."""
     x = geometry.transform(motion, one.centres)
-    distance, rows = other.tree.query(x) if nearest is None else nearest
+    if nearest is None:
+        nearest = _nearest(x, other, one.flat)
+    distance, rows = nearest
     normals = other.normals[rows]
     height = ((x - other.centres[rows]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))
@@ -499,6 +515,23 @@ def meet(
     variance = one.variances + other.variances[rows] + (recipe.floor * spacing) ** 2
     deviation = np.sqrt(np.maximum(variance, np.finfo(float).tiny))
     return Meeting(inside, height, deviation, reach, rows)
+
+
+def _nearest(
+    x: Points, other: Surface, asked: Bool[Array, " n"], reach: float = 0.0
+) -> tuple[Float[Array, " n"], Int[Array, " n"]]:
+    """Distances and rows of the nearest patches of the other cloud, as far as they matter.
+
+    To points that are asked for, they matter as far as there is territory; to others up to `reach`.
+    Beyond that, distances are inf.
+    """
+    # Across a patch by less than half its radius, over it by less than its radius.
+    reaches = NEAR * other.radii.max(), reach
+    distance, rows = np.full(len(x), np.inf), np.zeros(len(x), np.intp)
+    for some, within in zip((asked, ~asked), reaches, strict=True):
+        if within > 0:
+            distance[some], rows[some] = other.nearest.query(x[some], within)
+    return distance, rows
 
 
 def compare(
@@ -517,7 +550,8 @@ def compare_all(
     These have no height. They are in territory if the other cloud has a patch beside them, and
     agree if there is one where they are.
     """
-    nearest = other.tree.query(geometry.transform(motion, one.centres))
+    x = geometry.transform(motion, one.centres)
+    nearest = _nearest(x, other, one.flat, 2 * max(one.radii.max(), other.radii.max()))
     distance, rows = nearest
     met = meet(one, other, motion, recipe, sign, nearest)
     fits = met.sigmas < max(one.threshold, other.threshold)

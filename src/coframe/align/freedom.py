@@ -28,6 +28,7 @@ from coframe.align.evidence import (
     some_patches,
 )
 from coframe.align.recipe import ALIGN, EvidenceRecipe
+from coframe.compute.per_cloud import Local
 from coframe.types import Array, Pose, Poses
 
 # [size] Steps of a move along a cloud's extent, at most.
@@ -82,20 +83,22 @@ def review(
     movable: Sequence[bool],
     recipe: EvidenceRecipe = ALIGN.evidence,
     possible: Callable[[int, Pose], bool] = lambda cloud, pose: True,
+    threads: int | None = 1,
 ) -> Review:
     """Contradictions and free directions of all clouds; of clouds that are not movable, no such.
 
     `possible`: whether a cloud may lie in some pose, by all that is known besides.
     """
-    found = agreement(surfaces, poses, recipe)
+    found = agreement(surfaces, poses, recipe, threads)
     deviations = np.array([deviation_of(blocks) for blocks in found.blocks])
     partners = partners_of(surfaces, poses)
-    freedoms = [
-        free_direction(surfaces, poses, j, partners[j], recipe, partial(possible, j))
-        if movable[j]
-        else None
-        for j in range(len(surfaces))
-    ]
+
+    def free(j: int) -> Freedom | None:
+        if not movable[j]:
+            return None
+        return free_direction(surfaces, poses, j, partners[j], recipe, partial(possible, j))
+
+    freedoms = Local(range(len(surfaces)), threads).map(free)
     twins = same_place(surfaces, found.agree, recipe)
     return Review(found, deviations, tuple(freedoms), twins)
 

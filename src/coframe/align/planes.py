@@ -16,7 +16,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
+from coframe.align import plane_kernels
 from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
+from coframe.compute.per_cloud import Local
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.types import Array, Pose, Poses
 
@@ -38,6 +40,7 @@ def settle(
     start: Poses,
     gate: float,
     constraints: Constraints = UNCONSTRAINED,
+    threads: int | None = 1,
 ) -> Poses:
     """Poses near the start at which the planes of the clouds meet.
 
@@ -48,6 +51,8 @@ def settle(
     gate : float
         How far apart surfaces may lie at the start. It is halved until it is as small as the noise.
     constraints : Constraints
+    threads : int, optional
+        Default: one; None: all cores.
 
     Returns
     -------
@@ -65,7 +70,7 @@ def settle(
         if gate < radius:
             anchor = poses
         for _ in range(STEPS):
-            twists, centre = _step(surfaces, some, anchor, poses, gate, constraints)
+            twists, centre = _step(surfaces, some, anchor, poses, gate, constraints, threads)
             poses = geometry.about(geometry.exp(twists), centre) @ poses
         if gate < smallest:
             return poses
@@ -102,6 +107,7 @@ def _step(
     poses: Poses,
     gate: float,
     constraints: Constraints,
+    threads: int | None,
 ) -> tuple[Float[Array, "M P"], Float[Array, " D"]]:
     """One Gauss-Newton step of all poses with Tukey's weights: twists about a centre."""
     M, D = len(poses), poses.shape[1] - 1
@@ -111,13 +117,20 @@ def _step(
     inverse = geometry.inverse(poses)
     centre = geometry.translation(poses).mean(0)
     signs = signs_of(surfaces, poses)
-    for j, partners in enumerate(partners_of(surfaces, poses, gate)):
-        for i in partners:
+    partners = partners_of(surfaces, poses, gate)
+
+    def pull(j: int) -> list[tuple[Float[Array, "P P"], Float[Array, " P"]]]:
+        found = []
+        for i in partners[j]:
             motion = inverse[i] @ poses[j]
             sign = signs[i] * signs[j]
             J, height, weight = _rows(some[j], surfaces[i], motion, poses[i], centre, gate, sign)
             weighted = (J * weight[:, None]).T
-            H, drawn = weighted @ J, weighted @ height
+            found.append((weighted @ J, weighted @ height))
+        return found
+
+    for j, found in enumerate(Local(range(M), threads).map(pull)):
+        for i, (H, drawn) in zip(partners[j], found, strict=True):
             blocks[j, j] += H
             blocks[i, i] += H
             blocks[j, i] -= H
@@ -160,17 +173,14 @@ def _rows(
 ) -> tuple[Float[Array, "n P"], Float[Array, " n"], Float[Array, " n"]]:
     """Per patch of one cloud near another: how a twist raises it, its height, its weight."""
     x = geometry.transform(motion, one.centres)
-    distance, rows = other.tree.query(x, distance_upper_bound=gate)
-    near = np.flatnonzero(np.isfinite(distance) & one.flat)
-    rows, distance, x = rows[near], distance[near], x[near]
-    normals = other.normals[rows]
-    height = ((x - other.centres[rows]) * normals).sum(1)
-    across = np.sqrt(np.maximum(distance**2 - height**2, 0))
-    cosine = ((one.normals[near] @ geometry.rotation(motion).T) * normals).sum(1)
-    known = one.facing[near] & other.facing[rows] & bool(sign)
-    cosine = np.where(known, sign * cosine, np.abs(cosine))
-    kept = other.flat[rows] & (across < other.radii[rows]) & (cosine > geometry.ALIKE)
-    x, normals, height = x[kept], normals[kept], height[kept]
+    flat = np.flatnonzero(one.flat)
+    distance, rows = other.nearest.query(x[flat], gate)
+    found = np.isfinite(distance)
+    near, rows, distance = flat[found], rows[found], distance[found]
+    turned = one.normals[near] @ geometry.rotation(motion).T
+    own = x[near], turned, one.facing[near], distance, rows
+    theirs = other.centres, other.normals, other.radii, other.flat, other.facing
+    x, normals, height = plane_kernels.facing_alike(*own, *theirs, float(sign), geometry.ALIKE)
     x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
     J = np.einsum("nd,ndp->np", normals, geometry.levers(x - centre))
     return J, height, (1 - (height / gate) ** 2) ** 2

@@ -19,7 +19,15 @@ from jaxtyping import Int
 from coframe import geometry
 from coframe.align import planes, surface
 from coframe.align.covariance import pose_covariance
-from coframe.align.evidence import Surface, agreement, any_at_odds, at_odds, contradicting, lead
+from coframe.align.evidence import (
+    Agreement,
+    Surface,
+    agreement,
+    any_at_odds,
+    at_odds,
+    contradicting,
+    lead,
+)
 from coframe.align.level import Run
 from coframe.align.recipe import ALIGN, AlignRecipe, Level
 from coframe.compute.per_cloud import PerCloud
@@ -78,9 +86,9 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
     gates += [(start, recipe.gates[0]) for start in starts[1:]]
     if run.constraints.targets:
         gates = []  # planes know nothing of targets, whose poses are good
-    settle = partial(planes.settle, surfaces, constraints=run.constraints)
+    settle = partial(planes.settle, surfaces, constraints=run.constraints, threads=run.threads)
     candidates = [starts[0], *(settle(start, gate) for start, gate in gates)]
-    found = [agreement(surfaces, each, recipe.evidence) for each in candidates]
+    found = [agreement(surfaces, each, recipe.evidence, run.threads) for each in candidates]
     if all(each.silent for each in found):
         attracted = run.map(_attractions(run, drawn, starts[0], recipe.reaches))
         candidates = [*starts, *(fit.poses for fit in attracted)]
@@ -101,8 +109,8 @@ def trials(run: Run, starts: Sequence[Poses], drawn: PerCloud[Cloud] | None = No
 def check_start(run: Run, poses: Poses) -> tuple[Int[Array, "_ 2"], ...]:
     """Per cloud and block of its patches: territory and contradictions near start poses."""
     surfaces = run.surfaces()
-    near = planes.settle(surfaces, poses, run.recipe.gates[0], run.constraints)
-    return agreement(surfaces, near, run.recipe.evidence).blocks
+    near = planes.settle(surfaces, poses, run.recipe.gates[0], run.constraints, run.threads)
+    return agreement(surfaces, near, run.recipe.evidence, run.threads).blocks
 
 
 def _attractions(
@@ -122,7 +130,9 @@ def beside(run: Run, found: Trials, others: Sequence[Poses]) -> Trials:
     """The trials with other start poses beside the best one; these must win clearly."""
     if not others:
         return found
-    settle = partial(planes.settle, found.surfaces, constraints=run.constraints)
+    settle = partial(
+        planes.settle, found.surfaces, constraints=run.constraints, threads=run.threads
+    )
     candidates = [settle(poses, run.recipe.gates[0]) for poses in others]
     tasks = _refinements(run, found.drawn, candidates, run.recipe.trials[-1])
     fits = [found.best, *run.map(tasks)]
@@ -163,7 +173,7 @@ def _ranked(
     best = fits[chosen.best]
     if best.status is Status.STOPPED:
         return Trials(drawn, surfaces, best, [])
-    before, after = (agreement(surfaces, each, recipe) for each in (start, best.poses))
+    before, after = agreement(surfaces, start, recipe, run.threads), chosen.agreement
     if not before.silent and lead(before, after) >= 0:
         best, after = replace(best, poses=start), before
     others = [fits[k] for k in chosen.possible if _apart(best, fits[k], run.recipe)]
@@ -178,6 +188,7 @@ class Choice:
 
     best: int
     possible: list[int]  # the best one first
+    agreement: Agreement  # of the best
 
 
 def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice:
@@ -189,7 +200,7 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     in the same place.
     """
     recipe = run.recipe.evidence
-    found = [agreement(surfaces, fit.poses, recipe) for fit in fits]
+    found = [agreement(surfaces, fit.poses, recipe, run.threads) for fit in fits]
     odds = [at_odds(each, recipe) for each in found]
 
     def beats(k: int, other: int) -> bool:
@@ -210,7 +221,7 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
         if k != best and likelier(k, best):
             best = k
     others = [k for k in range(len(fits)) if k != best and not beats(best, k)]
-    return Choice(best, [best, *others])
+    return Choice(best, [best, *others], found[best])
 
 
 def finish(run: Run, found: Trials) -> tuple[Fit, list[Poses]]:
@@ -307,7 +318,8 @@ def _near_planes(run: Run, found: Trials, fit: Fit) -> Fit:
     No farther away than what is still the same place.
     """
     gate = run.recipe.distinct * RADIUS
-    return replace(fit, poses=planes.settle(found.surfaces, fit.poses, gate, run.constraints))
+    near = planes.settle(found.surfaces, fit.poses, gate, run.constraints, run.threads)
+    return replace(fit, poses=near)
 
 
 def _apart(one: Fit, other: Fit, recipe: AlignRecipe) -> bool:

@@ -147,9 +147,13 @@ def orient(normals: Points, points: Points, centre: Float[Array, " 3"]) -> tuple
     same for all clouds.
     """
     axis = np.linalg.eigh(normals.T @ normals)[1][:, 2]
+    away = normals @ axis < 0
     for _ in range(PASSES):
-        axis = (normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]).sum(0)
-    turned = normals * np.where(normals @ axis < 0, -1.0, 1.0)[:, None]
+        axis = (normals * np.where(away, -1.0, 1.0)[:, None]).sum(0)
+        before, away = away, normals @ axis < 0
+        if (away == before).all():
+            break
+    turned = normals * np.where(away, -1.0, 1.0)[:, None]
     outward = ((points - centre) * turned).sum(1)
     decided = float(outward.mean() / max(np.abs(outward).mean(), np.finfo(float).tiny))
     return turned * (1.0 if decided >= 0 else -1.0), abs(decided)
@@ -195,6 +199,8 @@ class Scene:
         are turned, as they do on both sides of a sheet.
         """
         M = len(self.oriented)
+        if self.oriented.all():
+            return self
         alike = np.einsum("nki,ni->nk", self.normals[near], self.normals).ravel()
         pair = (self.cloud[:, None] * M + self.cloud[near]).ravel()
         signed = np.bincount(pair, alike, M * M).reshape(M, M)
@@ -323,18 +329,23 @@ def equations_of(
                 )
             )
 
-    near = tree.query(scene.feet, CANDIDATES * pool, workers=cores)[1]
+    # Of most points, nearly all of the nearest ones face alike.
+    near = tree.query(scene.feet, pool + pool // 2, workers=cores)[1]
     facing = scene.facing_alike(near[:, 1 : recipe.denoise.inner], recipe.surface)
     if facing is None:
         return None
     scene = facing
-    pooled = np.empty_like(scene.normals)
-    share(
-        surface_kernels.pool_normals,
-        N,
-        *(near, scene.points, scene.normals, scene.oriented, scene.cloud, pool, ALIKE),
-        after=lambda part: (pooled,),
-    )
+    pooled, lacks = np.empty_like(scene.normals), np.ones(N, bool)
+
+    def pool_normals(some: Int[Array, " n"], near: Int[Array, "n k"]) -> None:
+        about = scene.points, scene.normals, scene.oriented, scene.cloud, pool, ALIKE
+        before = some, near, *about
+        share(surface_kernels.pool_normals, len(some), *before, after=lambda part: (pooled, lacks))
+
+    pool_normals(np.arange(N), near)
+    rest = np.flatnonzero(lacks)
+    if len(rest):
+        pool_normals(rest, tree.query(scene.feet[rest], CANDIDATES * pool, workers=cores)[1])
     scene = replace(scene, normals=pooled)
     del near
     P = len(at)

@@ -24,17 +24,19 @@ def tangents(normal):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def pool_normals(near, points, normals, oriented, cloud, count, facing, first, last, out):
-    """Normals of points first to last by neighbours of all clouds that face about alike.
+def pool_normals(rows, near, points, normals, oriented, cloud, count, facing, first, last, *outs):
+    """Normals of the points rows[first:last] by neighbours of all clouds that face about alike.
 
-    The plane of the `count` nearest ones; a point with fewer keeps its own normal.
+    The plane of the `count` nearest ones; a point with fewer keeps its own normal, and lacks some.
     """
-    for i in range(first, last):
+    out, lacks = outs
+    for k in range(first, last):
+        i = rows[k]
         out[i] = normals[i]
         mean, scatter = np.zeros(3), np.zeros((3, 3))
         found = 0
         for q in range(near.shape[1]):
-            j = near[i, q]
+            j = near[k, q]
             alike = (
                 normals[i, 0] * normals[j, 0]
                 + normals[i, 1] * normals[j, 1]
@@ -52,7 +54,8 @@ def pool_normals(near, points, normals, oriented, cloud, count, facing, first, l
                     scatter[a, b] += x * (points[j, b] - points[i, b])
             if found == count:
                 break
-        if found < count:
+        lacks[i] = found < count
+        if lacks[i]:
             continue
         for a in range(3):
             for b in range(a + 1):

@@ -201,15 +201,9 @@ def register(
                     start, matched = problem.match_beside(start, part, trials)
                     trials = schedule.beside(run, trials, matched)
                 fit, rivals = schedule.finish(run, trials)
-                solution = Solution(
-                    fit,
-                    run.frames,
-                    part.origin,
-                    group,
-                    run.constraints,
-                    rivals,
-                    part.starts[0] if start.source in (GIVEN, TURNTABLE) else None,
-                )
+                about = run.frames, part.origin, group, run.constraints
+                placed = part.starts[0] if start.source in (GIVEN, TURNTABLE) else None
+                solution = Solution(fit, *about, rivals, trials.surfaces, placed)
                 lost = search.contradicted_clouds(start, solution.poses, group)
                 tried.append(Candidate(solution, lost))
                 if not lost or start.source != MATCHED or fit.status is Status.STOPPED:
@@ -224,6 +218,7 @@ def register(
             points=options.points,
             output=None if output is None else Path(output),
             recipe=recipe,
+            threads=options.threads,
         )
         found = [
             adjusted(survey, given.names, s.group, s.fit, s.frames, s.origin, s.constraints, recipe)

@@ -67,6 +67,7 @@ class Solution:
     group: Sequence[int]  # the clouds of the fit, by their numbers
     constraints: Constraints = UNCONSTRAINED
     rivals: Sequence[Poses] = ()  # of fits that ended elsewhere and are not clearly worse
+    patches: Sequence[Surface] = ()  # of the clouds, where they are known
     given: Poses | None = None  # the user's start poses, in internal coordinates
 
     @property
@@ -108,9 +109,9 @@ class Solution:
             groups=(tuple(range(len(self.group))),),
         )
 
-    def surfaces(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> list[Surface]:
+    def surfaces(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Sequence[Surface]:
         """Patches of the clouds, of about so many points of each."""
-        return draw_surfaces(
+        return self.patches or draw_surfaces(
             given.clouds.subset(self.group),
             [given.counts[j] for j in self.group],
             self.frames,
@@ -118,14 +119,19 @@ class Solution:
             recipe,
         )
 
-    def review(self, surfaces: Sequence[Surface], recipe: AlignRecipe = ALIGN) -> Review:
+    def review(
+        self,
+        surfaces: Sequence[Surface],
+        recipe: AlignRecipe = ALIGN,
+        threads: int | None = 1,
+    ) -> Review:
         """What evidence says of the poses."""
         known = self.constraints
         constrained = {*known.fixed, *known.level, *(prior.cloud for prior in known.priors)}
         rigid = self.constraints.motion == "rigid"
         movable = [rigid and j not in constrained for j in range(len(self.group))]
         possible = self._near_given(surfaces, recipe)
-        found = review(surfaces, self.fit.poses, movable, recipe.evidence, possible)
+        found = review(surfaces, self.fit.poses, movable, recipe.evidence, possible, threads)
         freedoms = [
             None if each is None or self._contradicts_targets(j, each, recipe) else each
             for j, each in enumerate(found.freedoms)
@@ -294,6 +300,7 @@ def assemble(
     points: int = 0,
     output: Path | None = None,
     recipe: AlignRecipe = ALIGN,
+    threads: int | None = 1,
 ) -> Registration:
     """The result of one fit, or of several groups that nothing connects, with its points.
 
@@ -304,11 +311,11 @@ def assemble(
     groups = [solution.group for solution in solutions] if groups is None else groups
     surfaces = [solution.surfaces(given, points, recipe) for solution in solutions]
     reviews = [
-        solution.review(patches, recipe)
+        solution.review(patches, recipe, threads)
         for solution, patches in zip(solutions, surfaces, strict=True)
     ]
     held = [
-        chance.parts_beyond_chance(patches, solution.fit.poses, recipe=recipe.evidence)
+        chance.parts_beyond_chance(patches, solution.fit.poses, (), recipe.evidence, threads)
         for solution, patches in zip(solutions, surfaces, strict=True)
     ]
     fitted = [

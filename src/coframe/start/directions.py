@@ -293,7 +293,8 @@ def _fit(
     Also steps of about one spacing along the others, both ways, and the point that they are about.
     """
     x = geometry.transform(motion, a.centres[some])
-    distance, j = b.tree.query(x)
+    # Those farther away are beyond the gate or beside the patch.
+    distance, j = b.nearest.query(x, gate + b.radii.max())
     normals = b.normals[j]
     height = ((x - b.centres[j]) * normals).sum(1)
     across = np.sqrt(np.maximum(distance**2 - height**2, 0))

@@ -8,6 +8,7 @@ the user's unit does not matter. The descriptors are fast point feature histogra
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,6 +20,8 @@ from coframe.compute.per_cloud import PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.quantiles import median
 from coframe.input.source import InMemory, Source
+from coframe.nearest import Nearest
+from coframe.start import feature_kernels
 from coframe.start.patches import Patches
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array, Points
@@ -43,35 +46,35 @@ class ThinScan:
     points: Float[Array, "n 3"]
     # Signs agree along the surface; which side is out is a guess.
     normals: Float[Array, "n 3"]
-    # Unit vectors.
-    descriptors: Float[Array, "n F"]
     tree: cKDTree
     # The direction from which all points can be seen, if there is one.
     view: Float[Array, " 3"] | None
+    recipe: StartRecipe
     # Of all points, stray ones included, where the scans are of a built place.
     patches: Patches | None = None
 
     def __len__(self) -> int:
         return len(self.points)
 
-    def subsample(self, count: int) -> "ThinScan":
-        """About `count` of the points, spread over all."""
-        every = slice(None, None, max(1, len(self) // count))
-        return replace(
-            self,
-            points=self.points[every],
-            normals=self.normals[every],
-            descriptors=self.descriptors[every],
-        )
+    @cached_property
+    def descriptors(self) -> Float[Array, "n F"]:
+        """Unit vectors, of each point's surroundings."""
+        return describe(self.points, self.normals, self.tree, self.recipe)
 
-    def flipped(self, recipe: StartRecipe = START) -> "ThinScan":
+    @cached_property
+    def nearest(self) -> Nearest:
+        """The points, to be searched."""
+        return Nearest.of(self.tree)
+
+    @cached_property
+    def image(self) -> "DepthImage | None":
+        """The scan as it is seen from its view, if there is one."""
+        return None if self.view is None else DepthImage.of(self.points, self.view)
+
+    @cached_property
+    def flipped(self) -> "ThinScan":
         """The scan with its normals reversed."""
-        return replace(
-            self,
-            normals=-self.normals,
-            descriptors=describe(self.points, -self.normals, self.tree, recipe),
-            view=None,
-        )
+        return replace(self, normals=-self.normals, view=None)
 
     @classmethod
     def of(cls, points: Float[Array, "N 3"], recipe: StartRecipe = START) -> "ThinScan":
@@ -84,13 +87,7 @@ class ThinScan:
             points = points[kept]
             tree = cKDTree(points)
         normals = orient_normals(points, fit_normals(points, tree, recipe), recipe)
-        return cls(
-            points,
-            normals,
-            describe(points, normals, tree, recipe),
-            tree,
-            find_view(points, normals, recipe),
-        )
+        return cls(points, normals, tree, find_view(points, normals, recipe), recipe)
 
 
 def find_spacing(clouds: PerCloud[Source], summaries: Sequence[Summary], count: int) -> float:
@@ -225,8 +222,9 @@ def orient_normals(
     sign = np.ones(n)
     for k in range(pieces):
         order, before = breadth_first_order(tree, int(np.argmax(piece == k)), directed=False)
-        for i in order[1:]:
-            sign[i] = sign[before[i]] if normals[i] @ normals[before[i]] >= 0 else -sign[before[i]]
+        after = order[1:]
+        cosines = normals[after, None] @ normals[before[after], :, None]
+        feature_kernels.carry_signs(sign, after, before, cosines.ravel())
     signed = sign[:, None] * normals
     source, target = _neighbours(points, cKDTree(points), recipe.feature_radius)
     height = (signed[source] * (points[target] - points[source])).sum(1)
@@ -242,40 +240,18 @@ def describe(
     Their inner products measure how similar two patches are (Hellinger's distance).
     """
     n = len(points)
-    source, target = _neighbours(points, tree, recipe.feature_radius)
-    d = points[target] - points[source]
-    distance = np.maximum(np.linalg.norm(d, axis=1), 1e-9)
-    d = d / distance[:, None]
-    u = normals[source]
-    v = np.cross(d, u)
-    length = np.linalg.norm(v, axis=1, keepdims=True)
-    v = np.divide(v, length, out=np.zeros_like(v), where=length > 1e-9)
-    w = np.cross(u, v)
-    other = normals[target]
-    angles = (
-        (v * other).sum(1),  # The cosine alpha.
-        (u * d).sum(1),  # The cosine phi.
-        np.arctan2((w * other).sum(1), (u * other).sum(1)) / np.pi,  # The angle theta.
+    pairs = tree.query_pairs(recipe.feature_radius, output_type="ndarray")
+    distance, (alpha, phi, sine, cosine) = feature_kernels.measure_angles(points, normals, pairs)
+    angles = alpha, phi, np.arctan2(sine, cosine) / np.pi
+    counts = [feature_kernels.count_values(pairs, angle, n, BINS) for angle in angles]
+    simple = np.concatenate(
+        [each / np.maximum(each.sum(1, keepdims=True), 1) for each in counts], 1
     )
-    simple = np.concatenate([_histograms(source, angle, n, BINS) for angle in angles], 1)
-    weights = csr_array((1 / np.maximum(distance, 1.0), (source, target)), shape=(n, n))
+    links = feature_kernels.link(pairs, 1 / np.maximum(distance, 1.0), n)
+    weights = csr_array(links, shape=(n, n))
     total = np.maximum(np.asarray(weights.sum(1)).reshape(n, 1), np.finfo(float).tiny)
     full = simple + (weights @ simple) / total
     return np.sqrt(full / np.maximum(full.sum(1, keepdims=True), np.finfo(float).tiny))
-
-
-def _histograms(source: Array, value: Float[Array, " m"], n: int, bins: int) -> Float[Array, "n B"]:
-    """For each source, the shares of its values in bins of [-1, 1].
-
-    A value is split between the two nearest bins.
-    """
-    position = np.clip((value + 1) / 2 * bins - 0.5, 0, bins - 1)
-    low = np.minimum(position.astype(int), bins - 2)
-    share = position - low
-    counts = np.bincount(source * bins + low, 1 - share, minlength=n * bins)
-    counts += np.bincount(source * bins + low + 1, share, minlength=n * bins)
-    counts = counts.reshape(n, bins)
-    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
 
 
 def find_view(

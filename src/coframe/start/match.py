@@ -95,6 +95,9 @@ def match_pairs(
     memory = checkpoint if find is find_motions else None
     keys = [] if memory is None else _keys(scans, pairs, recipe)
     known = [None] * len(pairs) if memory is None else [memory.recall(key) for key in keys]
+    if find is find_motions:  # of each scan once, and side by side
+        used = {j for pair in pairs for j in pair}
+        scans.map(_prepare, [j in used for j in range(len(scans))])
     done = 0
 
     def report(number: int, answer: tuple[Edge, Motions]) -> None:
@@ -130,6 +133,12 @@ def _match_pair(
     if motions is None:
         motions = np.array(find(a, b, recipe)).reshape(-1, 4, 4)
     return edge_between(a, b, pair, list(motions), recipe, guess=guess), motions
+
+
+def _prepare(scan: ThinScan, used: bool) -> None:
+    """What matching needs of a scan, computed before its pairs ask for it."""
+    if used and scan.patches is None:
+        _ = scan.descriptors
 
 
 def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe) -> list[Array]:

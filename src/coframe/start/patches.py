@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from scipy.spatial import cKDTree
 
 from coframe import geometry
+from coframe.nearest import Nearest
 from coframe.start import patch_kernels
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
@@ -150,9 +151,9 @@ class Patches:
         return len(self.centres)
 
     @cached_property
-    def tree(self) -> cKDTree:
-        """Of the centres."""
-        return cKDTree(self.centres)
+    def nearest(self) -> Nearest:
+        """The centres, to be searched."""
+        return Nearest.of(cKDTree(self.centres))
 
     @cached_property
     def areas(self) -> Float[Array, " n"]:

@@ -22,7 +22,7 @@ def planar_scan(points: Float[Array, "n 2"], recipe: StartRecipe) -> ThinScan:
     space = np.c_[points, np.zeros(len(points))]
     tree = cKDTree(space)
     normals = orient_normals(space, fit_normals(space, tree, recipe, planar=True), recipe)
-    return ThinScan(space, normals, np.zeros((len(points), 1)), tree, None)
+    return ThinScan(space, normals, tree, None, recipe)
 
 
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe) -> list[Motion]:

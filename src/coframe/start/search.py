@@ -330,7 +330,7 @@ class _Search:
                 # As they are, only those have not been tried that were reversed meanwhile.
                 for others, reverse in ((main, True), (reversed_ones, False)):
                     flips = [reverse and j in group for j in range(len(scans))]
-                    flipped = scans.map_keep(_flip, flips, shared=(self.recipe,))
+                    flipped = scans.map_keep(_flip, flips)
                     pairs = self._pairs_between(others, group)
                     good = select(find_edges(flipped, pairs)) if pairs else []
                     tried += len(pairs)
@@ -450,8 +450,8 @@ def _with_patches(scan: ThinScan, built: bool) -> ThinScan:
     return scan if built else replace(scan, patches=None)
 
 
-def _flip(scan: ThinScan, reverse: bool, recipe: StartRecipe) -> ThinScan:
-    return scan.flipped(recipe) if reverse else scan
+def _flip(scan: ThinScan, reverse: bool) -> ThinScan:
+    return scan.flipped if reverse else scan
 
 
 def _find_doubts(

@@ -12,12 +12,16 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.start.features import DepthImage, ThinScan
+from coframe.start import verify_kernels
+from coframe.start.features import ThinScan
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
 
 Motion = Float[Array, "4 4"]
 Mask = Bool[Array, " n"]
+# Points of one scan near another; see `_correspondences`.
+Near = tuple[Array, Array, Array, Array]
+ALL = slice(None)
 # [size] Points, about, of the first steps of ICP, which need not be exact.
 ROUGH_POINTS = 700
 # [guard] Points that a motion is fitted to, at least, so that its six unknowns are overdetermined.
@@ -51,10 +55,10 @@ NO_EVIDENCE = Evidence(np.eye(4))
 
 def verify(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START) -> Evidence:
     """Refine a motion by ICP and collect the evidence for it."""
-    few = a.subsample(ROUGH_POINTS)
+    few = slice(None, None, max(1, len(a) // ROUGH_POINTS))
     for gate in np.linspace(recipe.first_gate, recipe.last_gate, STEPS):
-        motion = _icp_step(few, b, motion, float(gate), recipe) @ motion
-    matched = len(_correspondences(few, b, motion, recipe.last_gate, recipe)[0])
+        motion = _icp_step(a, b, motion, float(gate), recipe, few) @ motion
+    matched = len(_correspondences(a, b, motion, recipe.last_gate, recipe, few)[0])
     if matched < MIN_MATCHED:
         return NO_EVIDENCE
     for _ in range(STEPS):
@@ -70,8 +74,10 @@ def evidence_for(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe =
     than unrelated surfaces have counts, too. Points that float refute a share of all this.
     """
     back = geometry.inverse(motion)
-    on_b, distances = _points_on_surface(a, b, motion, recipe)
-    on_a, _ = _points_on_surface(b, a, back, recipe)
+    near = _correspondences(a, b, motion, recipe.neighbour_distance, recipe)
+    on_b, distances = _points_on_surface(a, near, recipe)
+    near_a = _correspondences(b, a, back, recipe.neighbour_distance, recipe)
+    on_a, _ = _points_on_surface(b, near_a, recipe)
     overlap = float(max(on_b.mean(), on_a.mean()))
     common = float(on_b.sum() + on_a.sum()) / 2
     limit = recipe.surface_distance
@@ -85,7 +91,7 @@ def evidence_for(a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe =
     weight = common * (sharper + larger) * max(0.0, 1.0 - recipe.conflict_cost * conflict)
     stiffness = 0.0
     if on_b.sum() >= MIN_MATCHED:
-        stiffness = float(_information(a, b, motion, on_b, recipe)[0][0])
+        stiffness = float(_information(a, b, near, on_b)[0][0])
     return Evidence(motion, weight, overlap, stiffness)
 
 
@@ -110,10 +116,11 @@ def verify_slides(
     a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe = START
 ) -> list[Evidence]:
     """Verify motions displaced along the least constrained direction, to detect sliding."""
-    on, _ = _points_on_surface(a, b, motion, recipe)
+    near = _correspondences(a, b, motion, recipe.neighbour_distance, recipe)
+    on, _ = _points_on_surface(a, near, recipe)
     if on.sum() < MIN_MATCHED:
         return []
-    _, vectors, spread, centre = _information(a, b, motion, on, recipe)
+    _, vectors, spread, centre = _information(a, b, near, on)
     twist = vectors[:, 0] / np.array([spread] * 3 + [1.0] * 3)
     return [
         verify(a, b, motion_about(sign * far * twist, centre) @ motion, recipe)
@@ -129,41 +136,50 @@ def _slides(recipe: StartRecipe) -> list[float]:
 
 
 def _correspondences(
-    a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: StartRecipe
-) -> tuple[Array, Array, Array, Array]:
-    """Points of a near b: their indices, those of their neighbours, their positions, their heights.
+    a: ThinScan,
+    b: ThinScan,
+    motion: Motion,
+    gate: float,
+    recipe: StartRecipe,
+    rows: slice = ALL,
+) -> Near:
+    """Points of a, or of some rows of it, near b: their indices among these, those of their
+    neighbours, their positions, their heights.
 
     Heights are those above the tangent planes of the neighbours.
     """
-    moved = geometry.transform(motion, a.points)
-    distance, nearest = b.tree.query(moved, distance_upper_bound=gate)
+    points, normals = a.points[rows], a.normals[rows]
+    moved = geometry.transform(motion, points)
+    distance, nearest = b.nearest.query(moved, gate)
     i = np.flatnonzero(np.isfinite(distance))
     j = nearest[i]
-    cosine = ((a.normals[i] @ geometry.rotation(motion).T) * b.normals[j]).sum(1)
-    agree = cosine > recipe.min_normal_cosine
-    i, j = i[agree], j[agree]
-    return i, j, moved[i], ((moved[i] - b.points[j]) * b.normals[j]).sum(1)
+    turned = normals[i] @ geometry.rotation(motion).T
+    found: Near = verify_kernels.facing_alike(
+        i, j, moved, turned, b.points, b.normals, recipe.min_normal_cosine
+    )
+    return found
 
 
-def _icp_step(a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: StartRecipe) -> Motion:
+def _icp_step(
+    a: ThinScan, b: ThinScan, motion: Motion, gate: float, recipe: StartRecipe, rows: slice = ALL
+) -> Motion:
     """One Gauss-Newton step with Tukey's weights; identity where too few points correspond."""
-    i, j, moved, height = _correspondences(a, b, motion, gate, recipe)
+    i, j, moved, height = _correspondences(a, b, motion, gate, recipe, rows)
     if len(i) < MIN_MATCHED:
         return np.eye(4)
     weight = np.maximum(1 - (height / gate) ** 2, 0) ** 2
     centre = moved.mean(0)
-    normals = b.normals[j]
-    J = np.concatenate([np.cross(moved - centre, normals), normals], 1)
+    J = verify_kernels.levers(moved - centre, b.normals[j])
     H = (J * weight[:, None]).T @ J
     damped = H + DAMPING * np.diag(np.diagonal(H)) + 1e-9 * np.eye(6)
     return motion_about(-np.linalg.solve(damped, J.T @ (weight * height)), centre)
 
 
 def _points_on_surface(
-    a: ThinScan, b: ThinScan, motion: Motion, recipe: StartRecipe
+    a: ThinScan, near: Near, recipe: StartRecipe
 ) -> tuple[Mask, Float[Array, " n"]]:
-    """Which points of a are on b's surface, and how high above it."""
-    i, _, _, height = _correspondences(a, b, motion, recipe.neighbour_distance, recipe)
+    """Which points of a are on the other surface, and how high above it."""
+    i, _, _, height = near
     on = np.zeros(len(a), bool)
     on[i] = np.abs(height) < recipe.surface_distance
     heights = np.full(len(a), np.inf)
@@ -175,29 +191,28 @@ def _floating_share(
     a: ThinScan, b: ThinScan, motion: Motion, on: Mask, recipe: StartRecipe
 ) -> float:
     """The share of a's points in b's depth image that float in front of b's surface."""
-    if b.view is None:
+    if b.view is None or b.image is None:
         return 0.0
     moved = geometry.transform(motion, a.points)
-    surface = DepthImage.of(b.points, b.view).at(moved)
+    surface = b.image.at(moved)
     seen = np.isfinite(surface)
     floating = seen & ~on & (moved @ b.view - surface > recipe.normal_radius)
     return float(floating.sum() / max(seen.sum(), 1))
 
 
 def _information(
-    a: ThinScan, b: ThinScan, motion: Motion, on: Mask, recipe: StartRecipe
+    a: ThinScan, b: ThinScan, near: Near, on: Mask
 ) -> tuple[Float[Array, " 6"], Float[Array, "6 6"], float, Float[Array, " 3"]]:
     """Eigenvalues and vectors of J^T J / n of the common points, their spread and their centre.
 
     Arms are in units of the spread, so that rotations and translations compare.
     """
-    i, j, moved, _ = _correspondences(a, b, motion, recipe.neighbour_distance, recipe)
+    i, j, moved, _ = near
     kept = on[i]
     centre = moved[kept].mean(0)
     arms = moved[kept] - centre
     spread = max(float(np.sqrt((arms**2).sum(1).mean())), 1e-9)
-    normals = b.normals[j[kept]]
-    J = np.concatenate([np.cross(arms / spread, normals), normals], 1)
+    J = verify_kernels.levers(arms / spread, b.normals[j[kept]])
     H = J.T @ J / len(J)
     if not a.points[:, 2].any():  # Scans in the plane cannot leave it, so they are stiff there.
         H[[0, 1, 5], [0, 1, 5]] = 1.0
