@@ -128,11 +128,6 @@ class Agreement:
         return found if len(found) < len(self.territory) else []
 
     @property
-    def share(self) -> float:
-        """Of all clouds: the share of contradictions; 0 where there is no territory."""
-        return float(self.contradict.sum() / max(self.territory.sum(), 1))
-
-    @property
     def shares(self) -> Float[Array, " M"]:
         """Per cloud: the share of contradictions; 0 where there is no territory."""
         return self.contradict.sum(1) / np.maximum(self.territory, 1)

@@ -195,7 +195,7 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     """Choose between fits, the one that needs least to be believed first.
 
     Another one must have a clearly smaller share of contradictions than the first; of those that
-    have, the one with the smallest is taken. Where evidence does not decide, the first stays,
+    have, the first that no later one improves on. Where evidence does not decide, the first stays,
     unless clouds share too little territory: then the likelihood decides, as it does between fits
     in the same place.
     """
@@ -214,9 +214,11 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
         alike = silent or not _apart(fits[other], fits[k], run.recipe)
         return alike and not beats(other, k) and run.value(fits[k]) > run.value(fits[other])
 
-    # Once the first one is refuted, none of the others is believed more than the rest.
     earned = [k for k in range(1, len(fits)) if beats(k, 0)]
-    best = min(earned, key=lambda k: found[k].share, default=0)
+    best = earned[0] if earned else 0
+    for k in earned:  # with the start refuted, less is needed
+        if lead(found[k], found[best]) > recipe.free:
+            best = k
     for k in range(len(fits)):
         if k != best and likelier(k, best):
             best = k
