@@ -183,6 +183,11 @@ def test_doubt_travels_along_links() -> None:
     # where half of them are in doubt, the other half cannot be certain
     verdicts[2] = verdicts[3]
     assert set(unsupported(seen, verdicts)) == {0, 1, 4}
+    # nor can it be where nothing is known of links
+    nothing = evidence.Agreement(np.zeros_like(agree), np.zeros_like(agree), ())
+    alone = Review(nothing, np.zeros(5), (None,) * 5, (None,) * 5)
+    assert not unsupported(alone, [verdicts[0]] * 5)
+    assert set(unsupported(alone, [verdicts[3], *[verdicts[2]] * 3, verdicts[0]])) == {4}
 
 
 def test_two_storeys_that_look_alike_are_one_place_or_two() -> None:

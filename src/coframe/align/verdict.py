@@ -238,8 +238,8 @@ def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
     """Aligned clouds that are connected with most others only through clouds in doubt, and why.
 
     Doubt travels along the links between clouds. A link is territory of two clouds in which they
-    agree. Of a cloud without any territory nothing is known. Where no more than half of the clouds
-    that have not failed are connected without doubt, none are certain.
+    agree. Of the links of a cloud without any territory nothing is known. Where no more than half
+    of the clouds that have not failed are connected, or left, without doubt, none are certain.
     """
     links = review.agreement.agree + review.agreement.agree.T >= BLOCK
     aligned = [j for j, verdict in enumerate(verdicts) if verdict.verdict == "aligned"]
@@ -258,8 +258,11 @@ def unsupported(review: Review, verdicts: Sequence[Verdict]) -> dict[int, str]:
     reason = "it is connected with the other clouds only through clouds that are in doubt"
     doubted = {j: reason for part in parts for j in part if part is not largest}
     placed = [verdict for verdict in verdicts if verdict.verdict != "failed"]
+    half = "half of the clouds that it should fit are in doubt"
     if 2 * len(largest) <= len(placed):
-        doubted |= dict.fromkeys(largest, "half of the clouds that it should fit are in doubt")
+        doubted |= dict.fromkeys(largest, half)
+    if 2 * len(aligned) <= len(placed):
+        doubted = dict.fromkeys(aligned, half) | doubted
     return doubted
 
 
