@@ -271,7 +271,13 @@ class Solution:
         wrong = contradictions(seen, recipe.evidence)
         free = {j: why for j, why in freedoms(seen, self.frames.scale).items() if j not in wrong}
         same = {} if matched is None else twins(seen, found.names)
-        rivals = {j: each.reason for each in others for j in each.clouds if each.reason == RIVAL}
+        possible = self._near_given(surfaces, recipe)
+        rivals = {
+            j: each.reason
+            for each in others
+            for j, pose in zip(each.clouds, each.poses, strict=True)
+            if each.reason == RIVAL and possible(j, pose)
+        }
         known = self._open(surfaces, seen, others, doubts, recipe)
         loose = {}
         if matched is not None and chance.in_pieces(surfaces):
