@@ -7,8 +7,18 @@ import pytest
 import coframe
 from coframe import geometry
 from coframe.align import evidence
-from coframe.align.evidence import BLOCK, Surface, agreement, better, lead, lead_of, surface
-from coframe.align.freedom import Review, free_direction, review, same_place
+from coframe.align.alternatives import weigh
+from coframe.align.evidence import (
+    BLOCK,
+    Surface,
+    agreement,
+    better,
+    compare_all,
+    lead,
+    lead_of,
+    surface,
+)
+from coframe.align.freedom import Freedom, Review, free_direction, review, same_place
 from coframe.align.recipe import ALIGN
 from coframe.align.verdict import Verdict, contradictions, unsupported
 from coframe.data import simulate
@@ -156,6 +166,59 @@ def test_a_bare_corridor_leaves_its_axis_free() -> None:
     direction = found.twist[3:] / np.linalg.norm(found.twist[3:])
     assert abs(direction[0]) > 0.999
     assert found.shift > 1.0
+
+
+def hall(rng: np.random.Generator, pillars: list[float]) -> np.ndarray:
+    """A hall of 12 m, whose walls, floor and ceiling leave its axis free, with thin pillars."""
+    count, each = 2000, 40
+    x, u = rng.uniform(0, 12, count), rng.uniform(size=count)
+    side = rng.integers(4, size=count)
+    y = np.choose(side, [np.ones(count), -np.ones(count), 2 * u - 1, 2 * u - 1])
+    z = np.choose(side, [2.5 * u, 2.5 * u, np.zeros(count), np.full(count, 2.5)])
+    angle = rng.uniform(0, 2 * np.pi, (len(pillars), each))
+    around = [np.repeat(pillars, each), np.zeros(angle.size), 2.5 * rng.uniform(size=angle.size)]
+    around[0] = around[0] + 0.12 * np.cos(angle.ravel())
+    around[1] = around[1] + 0.12 * np.sin(angle.ravel())
+    points = np.concatenate([np.stack([x, y, z], 1), np.stack(around, 1)])
+    return points + NOISE * rng.normal(size=points.shape)
+
+
+def freedom_of(pillars: list[float]) -> Freedom | None:
+    rng = np.random.default_rng(0)
+    pair = [surface(hall(rng, pillars)) for _ in range(2)]
+    return free_direction(pair, geometry.identity(2, 3), 0, [1])
+
+
+def test_a_few_pillars_hold_a_cloud() -> None:
+    assert freedom_of([]) is not None
+    assert freedom_of([0.8, 2.1, 3.2, 5.3, 6.9, 9.2, 10.1]) is None
+
+
+def test_equal_pillars_fit_elsewhere() -> None:
+    equal = [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
+    found = freedom_of(equal)
+    assert found is not None
+    assert found.shift / 2 == pytest.approx(round(found.shift / 2), abs=0.1)
+    assert found.shift > 1
+
+
+def test_pillars_exclude_another_place() -> None:
+    rng = np.random.default_rng(0)
+    pair = [surface(hall(rng, [2.1, 5.3, 9.2])) for _ in range(2)]
+    true = geometry.identity(2, 3)
+    assert weigh(pair, true, [0], shifted([1.0, 0.0]))[1] > ALIGN.evidence.clear
+    bare = [surface(hall(rng, [])) for _ in range(2)]
+    assert abs(weigh(bare, true, [0], shifted([1.0, 0.0]))[1]) < ALIGN.evidence.clear
+
+
+def test_where_a_cloud_ends_it_contradicts_nothing() -> None:
+    rng = np.random.default_rng(0)
+    one, other = (surface(hall(rng, [])) for _ in range(2))
+    motion = shifted([2.0])[0]
+    inside, fits = compare_all(one, other, motion, ALIGN.evidence, 1.0)
+    edges = inside & ~one.flat
+    assert edges.sum() > 5 * BLOCK
+    assert (edges & ~fits).sum() <= 0.01 * edges.sum()
 
 
 def test_a_corner_leaves_nothing_free() -> None:

@@ -18,7 +18,7 @@ from coframe.align.evidence import (
     BLOCK,
     Surface,
     blocks_of,
-    compare,
+    compare_all,
     lead_of,
     partners_of,
     pooled,
@@ -123,35 +123,44 @@ def weigh(
 ) -> tuple[tuple[float, float] | None, float]:
     """Shares of contradictions of some clouds under two sets of poses, and the lead of the first.
 
-    The same patches under both; of a cloud that moves alone, only those that it shares with others.
+    The same patches under both: those of the clouds that move, and those of the clouds that stay in
+    territory of these, which may have a pillar where a moved cloud has bare floor.
     """
-    now, then = (_blocks(surfaces, each, clouds, recipe) for each in (poses, there))
+    both = zip(partners_of(surfaces, poses), partners_of(surfaces, there), strict=True)
+    partners = [sorted({*one, *other}) for one, other in both]
+    now, then = (_blocks(surfaces, each, clouds, partners, recipe) for each in (poses, there))
     shares = share_of(now), share_of(then)
-    if min(_territory(now), _territory(then)) < BLOCK or None in shares:
+    own = (sum(int(each[:, 0].sum()) for each in blocks[: len(clouds)]) for blocks in (now, then))
+    if min(own) < BLOCK or None in shares:
         return None, 0.0
     one, other = (each.value for each in shares if each is not None)
     return (one, other), lead_of(now, then)
 
 
-def _territory(blocks: Sequence[Int[Array, "_ 2"]]) -> int:
-    return int(sum(each[:, 0].sum() for each in blocks))
-
-
 def _blocks(
-    surfaces: Sequence[Surface], poses: Poses, clouds: Sequence[int], recipe: EvidenceRecipe
+    surfaces: Sequence[Surface],
+    poses: Poses,
+    clouds: Sequence[int],
+    partners: Sequence[Sequence[int]],
+    recipe: EvidenceRecipe,
 ) -> list[Int[Array, "_ 2"]]:
-    """Per moving cloud and block: patches in the territory of others, and contradictions."""
+    """Per moving cloud and block: patches in the territory of others, and contradictions.
+
+    Then the same of the clouds that stay, in the territory of those that move.
+    """
     signs = signs_of(surfaces, poses, recipe)
     inverse = geometry.inverse(poses)
-    partners = partners_of(surfaces, poses)
-    found = []
-    for j in clouds:
+
+    def against(j: int, others: Sequence[int]) -> Int[Array, "_ 2"]:
         blocks = np.zeros((-(-len(surfaces[j]) // BLOCK), 2), int)
-        for i in partners[j]:
+        for i in others:
             motion, sign = inverse[i] @ poses[j], signs[j] * signs[i]
-            blocks += blocks_of(*compare(surfaces[j], surfaces[i], motion, recipe, sign))
-        found.append(blocks)
-    return found
+            blocks += blocks_of(*compare_all(surfaces[j], surfaces[i], motion, recipe, sign))
+        return blocks
+
+    stay = sorted({i for j in clouds for i in partners[j]} - {*clouds})
+    found = [against(j, partners[j]) for j in clouds]
+    return found + [against(i, [j for j in clouds if i in partners[j]]) for i in stay]
 
 
 def settled(

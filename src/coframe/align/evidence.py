@@ -542,8 +542,9 @@ def compare_all(
 ) -> tuple[Bool[Array, " n"], Bool[Array, " n"]]:
     """As `compare`, with patches that are not flat: edges, pillars, furniture.
 
-    These have no height. They are in territory if the other cloud has a patch beside them, and
-    agree if there is one where they are.
+    These have no height. They agree if the other cloud has a patch where they are, and contradict
+    it if they stand close over a flat patch of it. Past the edge of such a patch, and beside those
+    that are not flat themselves, they may be where the other cloud ends, which says nothing.
     """
     x = geometry.transform(motion, one.centres)
     nearest = _nearest(x, other, one.flat, 2 * max(one.radii.max(), other.radii.max()))
@@ -551,8 +552,12 @@ def compare_all(
     met = meet(one, other, motion, recipe, sign, nearest)
     fits = met.sigmas < max(one.threshold, other.threshold)
     reach = np.maximum(one.radii, other.radii[rows])
+    height = np.abs(((x - other.centres[rows]) * other.normals[rows]).sum(1))
+    across = np.sqrt(np.maximum(distance**2 - height**2, 0))
+    over = (across < other.radii[rows] / 2) & (height < 2 * reach)
+    beside = np.where(other.flat[rows], over, distance < reach / 2)
     return (
-        np.where(one.flat, met.inside, distance < 2 * reach),
+        np.where(one.flat, met.inside, np.isfinite(distance) & beside),
         np.where(one.flat, fits, distance < reach / 2),
     )
 
@@ -609,10 +614,12 @@ def aligned_frame(given: Poses, found: Poses) -> Pose:
     return motions[int(np.argmin(steps))]
 
 
-def blocks_of(inside: Bool[Array, " n"], fits: Bool[Array, " n"]) -> Int[Array, "B 2"]:
+def blocks_of(
+    inside: Bool[Array, " n"], fits: Bool[Array, " n"], size: int = BLOCK
+) -> Int[Array, "B 2"]:
     """Per block of neighbours: patches in territory, and those that contradict."""
     counts = np.array([inside, inside & ~fits], int)
-    found: Int[Array, "B 2"] = np.add.reduceat(counts, np.arange(0, len(inside), BLOCK), axis=1).T
+    found: Int[Array, "B 2"] = np.add.reduceat(counts, np.arange(0, len(inside), size), axis=1).T
     return found
 
 

@@ -155,37 +155,60 @@ def free_direction(
     if not step > 0 or not extent > 0:
         return None
     step = max(step, extent / STEPS)
-    now = blocks_of(*compare_all(one, others, pose, recipe, sign))
+    few = [blocks_of(*compare_all(one, others, pose, recipe, sign))]
+    back = _thinned(others, len(surfaces[cloud]))
 
-    def blocks_at(there: Pose) -> Int[Array, "B 2"]:
-        return blocks_of(*compare_all(one, others, there, recipe, sign))
+    def every(there: Pose) -> list[Int[Array, "_ 2"]]:
+        """Of all patches, and of those of the others: their pillars where the cloud has none."""
+        both = surfaces[cloud], back
+        ways = (
+            compare_all(both[0], others, there, recipe, sign),
+            compare_all(back, both[0], geometry.inverse(there), recipe, sign),
+        )
+        sizes = [BLOCK * max(1, len(each) // len(one)) for each in both]
+        return [blocks_of(*way, size) for way, size in zip(ways, sizes, strict=True)]
 
-    def as_good(blocks: Int[Array, "B 2"]) -> bool:
-        enough = 2 * blocks[:, 0].sum() >= now[:, 0].sum()
-        return bool(enough) and lead_of([now], [blocks]) < recipe.free
+    now = every(pose)
+
+    def as_good(before: list[Int[Array, "_ 2"]], blocks: list[Int[Array, "_ 2"]]) -> bool:
+        enough = 2 * blocks[0][:, 0].sum() >= before[0][:, 0].sum()
+        return bool(enough) and lead_of(before, blocks) < recipe.free
+
+    def tempting(there: Pose) -> bool:
+        return as_good(few, [blocks_of(*compare_all(one, others, there, recipe, sign))])
 
     lengths = np.arange(1, int(recipe.farthest * extent / step) + 1) * step
     lengths = lengths[lengths > recipe.distinct * extent]
     for length in np.column_stack([lengths, -lengths])[::-1].ravel().tolist():
         moved = geometry.about(geometry.exp(length * twist)[None], about)[0] @ pose
-        if not possible(moved) or not as_good(blocks_at(moved)):
+        if not possible(moved) or not tempting(moved):
             continue
         there = planes.settle_one(one, others, moved, abs(length), sign)
         away = geometry.transform(there, one.centres) - geometry.transform(pose, one.centres)
-        blocks = blocks_at(there)
+        blocks = every(there)
         if (
             np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent
-            and as_good(blocks)
+            and tempting(there)
+            and as_good(now, blocks)
             and possible(there)
             and chance.surprise(surfaces[cloud], others, there, sign, recipe).close
         ):
             motion = there @ geometry.inverse(pose)
             turn = float(geometry.angle(geometry.rotation(motion)))
             shift = float(np.linalg.norm(geometry.translation(there) - about))
-            before, after = share_of([now]), share_of([blocks])
+            before, after = share_of(now), share_of(blocks)
             shares = (before.value if before else 0.0, after.value if after else 0.0)
-            return Freedom(length * twist, turn, shift, there, shares, lead_of([now], [blocks]))
+            return Freedom(length * twist, turn, shift, there, shares, lead_of(now, blocks))
     return None
+
+
+def _thinned(surface: Surface, count: int) -> Surface:
+    """At most so many patches of clouds that were put together, neighbours beside each other."""
+    from coframe.em.kernels import kd_order  # Numba, which verdicts alone do not need
+
+    order = kd_order(np.ascontiguousarray(surface.centres), BLOCK)
+    count = min(count, len(order))
+    return surface.subset(order[np.arange(count) * len(order) // count])
 
 
 def _weakest(one: Surface, pose: Pose, agree: Bool[Array, " n"]) -> Float[Array, "P P"]:
