@@ -16,7 +16,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
-from coframe.align import plane_kernels
 from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
 from coframe.compute.per_cloud import Local
 from coframe.em.constraints import UNCONSTRAINED, Constraints
@@ -172,6 +171,8 @@ def _rows(
     sign: float,
 ) -> tuple[Float[Array, "n P"], Float[Array, " n"], Float[Array, " n"]]:
     """Per patch of one cloud near another: how a twist raises it, its height, its weight."""
+    from coframe.align.plane_kernels import facing_alike  # Numba, which verdicts alone do not need
+
     x = geometry.transform(motion, one.centres)
     flat = np.flatnonzero(one.flat)
     distance, rows = other.nearest.query(x[flat], gate)
@@ -180,7 +181,7 @@ def _rows(
     turned = one.normals[near] @ geometry.rotation(motion).T
     own = x[near], turned, one.facing[near], distance, rows
     theirs = other.centres, other.normals, other.radii, other.flat, other.facing
-    x, normals, height = plane_kernels.facing_alike(*own, *theirs, float(sign), geometry.ALIKE)
+    x, normals, height = facing_alike(*own, *theirs, float(sign), geometry.ALIKE)
     x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
     J = np.einsum("nd,ndp->np", normals, geometry.levers(x - centre))
     return J, height, (1 - (height / gate) ** 2) ** 2
