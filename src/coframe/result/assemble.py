@@ -111,9 +111,10 @@ class Solution:
 
     def surfaces(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Sequence[Surface]:
         """Patches of the clouds, of about so many points of each."""
+        clouds, counts = given.drawn
         return self.patches or draw_surfaces(
-            given.clouds.subset(self.group),
-            [given.counts[j] for j in self.group],
+            clouds.subset(self.group),
+            [counts[j] for j in self.group],
             self.frames,
             points or DEFAULTS.points,
             recipe,
