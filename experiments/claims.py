@@ -6,7 +6,7 @@ reason; then it must not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Claim:
     text: str
     holds: bool
     detail: str = ""
+    about: str = "paper"  # whose claim it is: "paper", "ours", or "figures": near the paper's
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,14 @@ def best(table: Record) -> list[Claim]:
         row["method"] for row in table["rows"] if row["ours"] and row["method"] not in STARTS
     ]
     return [
-        below(
-            table,
-            ours,
-            [name for name in measured if name != ours],
-            f"{table['title']}: {ours} at or below every other method in every column",
+        replace(
+            below(
+                table,
+                ours,
+                [name for name in measured if name != ours],
+                f"{table['title']}: {ours} at or below every other method in every column",
+            ),
+            about="ours",
         )
         for ours in OURS
         if ours in measured and len(measured) > 1
@@ -163,6 +167,7 @@ def near(table: Record) -> list[Claim]:
                 f"{table['title']}: every figure within 20 % of the paper's",
                 not far,
                 "; ".join(far),
+                "figures",
             )
         ]
         if both

@@ -8,11 +8,14 @@ import numpy as np
 from coframe import geometry
 from experiments import drawing, multiview
 from experiments.claims import Claim, standing
-from experiments.models import available, scans
+from experiments.models import scans
+from experiments.problems import MULTIVIEW, RangeScans
 from experiments.record import Found, Record, Run, table
+from experiments.trials import Job
 
 NAME = "sections"
 TITLE = "Cross-sections of the registered scans, without added noise"
+SENTENCE = "The thinner the line, the better the poses."
 SHOWN = ("Initialization", "MAICP", "MATrICP", "JRMPC-B", "JRMPC-I", "register")
 HALF = 0.003  # of the extent: half the thickness of the slice
 LEAST = 5  # points of a cell of the section that say how thick it is
@@ -24,9 +27,19 @@ NOTES = (
 )
 
 
+def jobs(run: Run) -> list[Job]:
+    """Those of the multi-view table that are shown."""
+    return [
+        Job(RangeScans(run.size, name, None), method, seed)
+        for name in multiview.objects(run.size)
+        for method in SHOWN[1:]
+        for seed in run.seeds
+    ]
+
+
 def measure(run: Run) -> Found:
     """The slices, all scan points within them, and how thick the line is."""
-    names = available(multiview.NAMES, run.size)[: 1 if run.toy else None]
+    names = multiview.objects(run.size)
     slices = {
         name: {method: [section(run, name, method, seed) for seed in run.seeds] for method in SHOWN}
         for name in names
@@ -41,10 +54,15 @@ def measure(run: Run) -> Found:
         width=2.2 * len(SHOWN),
         height=2.2 * len(names),
     )
-    options = {"half_thickness": HALF, "cell": CELL, **multiview.SETTINGS[run.size]}
+    options = {"half_thickness": HALF, "cell": CELL, **MULTIVIEW[run.size]}
     return Found(
         [table("Thickness of the line [1e-3 of the extent]", names, rows)], options, figures
     )
+
+
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    return list(record["tables"])
 
 
 def claims(record: Record) -> list[Claim]:
@@ -55,7 +73,7 @@ def claims(record: Record) -> list[Claim]:
 def section(run: Run, name: str, method: str, seed: int) -> list[np.ndarray]:
     """The points (n, 3) of each scan near a plane through the middle, across the second axis."""
     given, found = (
-        multiview.problem(name, run.size, seed, None),
+        RangeScans(run.size, name, None).given(seed),
         multiview.trial(run, name, method, seed, None),
     )
     whole, published = scans(name, run.size)
