@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from experiments.claims import Claim, mean_of, standing
-from experiments.drawing import COLOURS, MARKERS
+from experiments.drawing import band, legend, line
 from experiments.methods import ITERATIONS
+from experiments.outliers import standard_errors
 from experiments.problems import Views
 from experiments.record import Found, Record, Run, table
 from experiments.simulated import asked, rmse, runs
@@ -153,14 +154,8 @@ def draw(figure: Any, tables: list[Record]) -> None:
     for axes, each in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
         angles = [int(column.split()[0]) for column in each["columns"]]
         for row in each["rows"]:
-            method = row["method"]
-            axes.plot(
-                angles, row["ours"], color=COLOURS[method], marker=MARKERS[method], label=method
-            )
+            values = np.array(row["each"]).T
+            line(axes, row["method"], angles, row["ours"])
+            band(axes, row["method"], angles, row["ours"], standard_errors(values))
         axes.set(title=each["title"].split(":")[0], xlabel="angle [deg]", ylabel="RMSE")
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(METHODS),
-        fontsize="small",
-    )
+    legend(figure, axes, len(METHODS))

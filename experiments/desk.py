@@ -6,7 +6,7 @@ from typing import Any
 from coframe import geometry
 from coframe.evaluate import trajectory_errors
 from coframe.io.trajectory import Trajectory
-from experiments import methods
+from experiments import drawing, methods
 from experiments.claims import NEAR, Claim, mean_of, standing
 from experiments.problems import SEQUENCES, DepthImages, sequences
 from experiments.record import Found, Record, Run, table
@@ -129,12 +129,6 @@ def draw(figure: Any, paths: Record) -> None:
     ):
         for method, path in each.items():
             places = geometry.translation(path.poses)
-            axes.plot(
-                places[:, 0],
-                places[:, 1],
-                label=method,
-                linewidth=1,
-                color="#888888" if method == "true" else None,
-            )
+            axes.plot(*places[:, :2].T, label=method, **drawing.STYLES[method])
         axes.set(title=name, xlabel="x [m]", ylabel="y [m]", aspect="equal")
         axes.legend(fontsize="small")

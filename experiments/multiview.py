@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Tables: range scans around an object, without added noise and with 25 dB, from poses that
-pairwise ICP brought near.
+"""Tables: range scans around an object, without added noise and with 25 dB, from poses that are
+as far off as the paper's start.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from coframe.evaluate import metrics
 from experiments import methods
 from experiments.claims import Claim, below_each, standing
 from experiments.models import available, scans
-from experiments.problems import MULTIVIEW, NAMES, RAW, REACH, SHIFT, Disturbed, RangeScans
+from experiments.problems import MULTIVIEW, NAMES, RAW, SHIFT, START, Disturbed, RangeScans
 from experiments.record import Found, Record, Run, table
 from experiments.trials import Job, Trial
 
@@ -30,8 +30,9 @@ SEEDS = {"paper": tuple(range(10)), "toy": (0,)}
 NOTES = (
     (
         "The paper gives neither the shift of the disturbance nor the number of realisations, and"
-        " of its start it says only that it is a standard pair-wise ICP. The reach of ours was"
-        " chosen among six to come near the paper's column."
+        " of its start it says only that it is a standard pair-wise ICP. Ours is as far from the"
+        " published poses as the paper's, in the mean, each scan on its own. Records without"
+        " digests began where a pairwise ICP ends."
     ),
     (
         "Start variance and fixed iterations of JRMPC-B were chosen on other scans"
@@ -117,6 +118,18 @@ def degrees(poses: np.ndarray, truth: np.ndarray) -> float:
     return float(metrics.rotation_errors(poses, truth)[1:].mean())
 
 
+def after_best_turn(poses: np.ndarray, truth: np.ndarray) -> float:
+    """The mean angle over all scans after the common turn that fits best: no scan is the reference.
+
+    The paper averages "over all point-sets" and does not say which frame they are compared in.
+    """
+    turns = geometry.rotation(truth) @ geometry.rotation(poses).swapaxes(1, 2)
+    u, _, v = np.linalg.svd(turns.sum(0))
+    common = u @ np.diag([1.0, 1.0, np.linalg.det(u @ v)]) @ v
+    cosines = (np.einsum("ab,jab->j", common, turns) - 1) / 2
+    return float(np.degrees(np.arccos(np.clip(cosines, -1, 1))).mean())
+
+
 def residual(surfaces: Sequence[metrics.Surface], poses: np.ndarray, gate: float = GATE) -> float:
     """The held-out residual in thousandths of the extent, NaN where no two scans overlap."""
     found = metrics.agreement(surfaces, poses, gate).residual
@@ -171,10 +184,10 @@ def measure(run: Run) -> Found:
     names = objects(run.size)
     tables = [each for noise_db in (None, NOISE_DB) for each in tables_of(run, names, noise_db)]
     options = {
-        "reach": REACH,
         "gate": GATE,
         "shift": SHIFT,
         "raw_degrees": RAW,
+        "start_degrees": {str(noise_db): each for noise_db, each in START.items()},
         "noise_db": NOISE_DB,
     }
     options |= {"fixed_variances": methods.FIXED, "held": methods.HELD, **MULTIVIEW[run.size]}
@@ -187,6 +200,7 @@ def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Re
     """Rotation errors, held-out residuals and displacements, a column for each object."""
     contestants = list(methods.joint(MULTIVIEW[run.size]["components"]))
     turns: dict[str, list[list[float]]] = {method: [] for method in [*FIRST, *contestants]}
+    free: dict[str, list[list[float]]] = {method: [] for method in turns}
     gaps: dict[str, list[list[float]]] = {method: [] for method in turns}
     ways: dict[str, list[list[float]]] = {method: [] for method in turns}
     clock: dict[str, list[float]] = {method: [] for method in contestants}
@@ -198,6 +212,9 @@ def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Re
             found = [trial(run, name, method, seed, noise_db) for seed in run.seeds]
             both = list(zip(found, given, strict=True))
             turns[method].append([degrees(each.poses, problem.truth) for each, problem in both])
+            free[method].append(
+                [after_best_turn(each.poses, problem.truth) for each, problem in both]
+            )
             gaps[method].append(
                 [
                     residual(surfaces, on_scans(each.poses, problem, published))
@@ -217,6 +234,7 @@ def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Re
         table(
             f"Rotation error [deg] {title}", names, turns, paper=paper, seconds=seconds, digits=2
         ),
+        table(f"After the best common turn [deg] {title}", names, free, digits=2),
         table(f"Held-out residual [1e-3 of the extent] {title}", names, gaps, digits=2),
         table(f"Displacement [1e-3 of the extent] {title}", names, ways, digits=1),
     ]
@@ -224,13 +242,17 @@ def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Re
 
 def shown(record: Record) -> list[Record]:
     """What the short page shows."""
-    clean, residuals, _, noisy, noisy_residuals, _ = record["tables"]
-    return [clean, noisy, residuals, noisy_residuals]
+    return [
+        each
+        for what in ("Rotation", "Held-out")
+        for each in record["tables"]
+        if what in each["title"]
+    ]
 
 
 def claims(record: Record) -> list[Claim]:
     """The paper's order: with noise, both forms of JRMPC below motion averaging."""
-    clean, _, _, noisy, _, _ = record["tables"]
+    clean, noisy = (each for each in record["tables"] if each["title"].startswith("Rotation"))
     found = below_each(clean, "JRMPC-B", ["MV-ICP", "MAICP", "JRMPC-I"])
     found += below_each(noisy, "JRMPC-B", ["MAICP", "MATrICP", "JRMPC-I"])
     found += below_each(noisy, "JRMPC-I", ["MAICP", "MATrICP"])

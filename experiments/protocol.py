@@ -12,7 +12,7 @@ in `build/experiments/protocol.jsonl`; the record is `experiments/results/protoc
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,14 +23,23 @@ from coframe.em.loop import Iteration
 from coframe.evaluate import metrics
 from coframe.io.files import atomic
 from coframe.paper import initial
-from experiments import methods
-from experiments.problems import Disturbed, around, disturbance, disturbed, roughly
+from experiments import methods, provenance
+from experiments.multiview import after_best_turn, degrees
+from experiments.problems import (
+    NAMES,
+    Disturbed,
+    around,
+    disturbance,
+    disturbed,
+    roughly,
+)
 from experiments.record import ROOT
 
 KEPT = ROOT / "build" / "experiments" / "protocol.jsonl"
 RECORD = ROOT / "experiments" / "results" / "protocol.json"
 SHOWN = (50, 100, 200, 300, 500)  # iterations after which the error is taken
 DISTURBED = "disturbed by "
+AS_FAR = "as far off as the paper's"
 
 
 @dataclass(frozen=True)
@@ -41,9 +50,9 @@ class Reading:
     object: str = "bunny"
     noise_db: float | None = None
     seed: int = 0
-    # "pairwise ICP" (as in the table), "ICP, 5 iterations", "raw" (the disturbed poses),
+    # "pairwise ICP", "ICP, 5 iterations", "raw" (the disturbed poses),
     # "published", or "disturbed by 2": published poses, each turned about the middle by up to twice
-    # so many degrees
+    # so many degrees; or as many as the paper's "Initialization" is off, and shifted in proportion
     start: str = "pairwise ICP"
     means: str = "points"  # or "sphere"
     # A component of the start variance reaches so many times its share of the points.
@@ -61,7 +70,7 @@ def readings() -> Iterator[Reading]:
     """The sweep, what decides most first: one object, then the best of it on the others."""
     base = Reading()
     yield base
-    for start in ("published", *(f"{DISTURBED}{degrees:g}" for degrees in (0.5, 1, 2))):
+    for start in ("published", *(f"{DISTURBED}{about:g}" for about in (0.5, 1, 2))):
         yield replace(base, start=start)
         yield replace(base, start=start, fixed=0)
     for components in (500, 1000, 2000, 8000):
@@ -73,20 +82,37 @@ def readings() -> Iterator[Reading]:
     for points in (2000, 5000):
         yield replace(base, points=points, iterations=200)
     yield replace(base, start="raw", fixed=0)
+    same = replace(base, start=AS_FAR)
+    for name in NAMES:
+        yield replace(same, object=name)
+        yield replace(same, object=name, fixed=0)
+    for name in NAMES:
+        yield replace(same, object=name, noise_db=25.0)
+        yield replace(same, object=name, noise_db=25.0, fixed=0)
+    incremental = replace(same, method="JRMPC-I", iterations=30)
+    for name in NAMES:
+        yield replace(incremental, object=name)
+        yield replace(incremental, object=name, fixed=0)
+    for name in NAMES:
+        yield replace(same, object=name, points=5000, iterations=200)
+        yield replace(same, object=name, seed=1)
     near = replace(base, start=f"{DISTURBED}1", fixed=0)
     yield replace(near, iterations=300)
-    for name, degrees in (("dragon", 2.2), ("happy buddha", 1.6)):  # near the paper's start
-        yield replace(base, object=name, start=f"{DISTURBED}{degrees:g}", fixed=0)
+    for name, about in (("dragon", 2.2), ("happy buddha", 1.6)):  # near the paper's start
+        yield replace(base, object=name, start=f"{DISTURBED}{about:g}", fixed=0)
         yield replace(base, object=name)
         yield replace(base, object=name, start="published", fixed=0)
-        yield replace(base, object=name, start=f"{DISTURBED}{degrees:g}")
-    for name, degrees in (("bunny", 1.2), ("dragon", 3.7), ("happy buddha", 3.4)):
+        yield replace(base, object=name, start=f"{DISTURBED}{about:g}")
+    for name, about in (("bunny", 1), ("dragon", 2.2), ("happy buddha", 1.6)):
+        many = replace(base, object=name, start=f"{DISTURBED}{about:g}", points=5000)
+        yield replace(many, iterations=200)
+        yield replace(many, fixed=0)
+    for name, about in (("bunny", 1.2), ("dragon", 3.7), ("happy buddha", 3.4)):
         noisy = replace(base, object=name, noise_db=25.0)
-        yield replace(noisy, start=f"{DISTURBED}{degrees:g}", fixed=0)
-        yield replace(noisy, start=f"{DISTURBED}{degrees:g}")
+        yield replace(noisy, start=f"{DISTURBED}{about:g}", fixed=0)
+        yield replace(noisy, start=f"{DISTURBED}{about:g}")
         yield noisy
-    incremental = replace(base, method="JRMPC-I", iterations=30)
-    for start in (f"{DISTURBED}1", "pairwise ICP", "published"):
+    for start in ("pairwise ICP", "published"):
         for fixed in (0, 50):
             yield replace(incremental, start=start, fixed=fixed)
     yield replace(base, start="ICP, 5 iterations", fixed=0)
@@ -114,19 +140,21 @@ def drawn(name: str, seed: int, noise_db: float | None, points: int | None) -> D
 def start_poses(reading: Reading, given: Disturbed) -> np.ndarray:
     """Where a reading begins."""
     if reading.start == "pairwise ICP":
-        return given.start
+        return roughly(given.clouds, given.raw)
     if reading.start == "published":
         return given.truth
     if reading.start == "raw":
         return given.raw
     if reading.start.startswith("ICP, "):
         return roughly(given.clouds, given.raw, int(reading.start.split()[1]))
-    degrees = float(reading.start.removeprefix(DISTURBED))
+    if reading.start == AS_FAR:
+        return given.start
+    about = float(reading.start.removeprefix(DISTURBED))
     rng = np.random.default_rng([reading.seed, 1])
     centre = np.concatenate(
         [geometry.transform(T, cloud) for T, cloud in zip(given.truth, given.clouds, strict=True)]
     ).mean(0)
-    turns = [around(disturbance(degrees, rng, shift=0.0), centre) for _ in given.clouds]
+    turns = [around(disturbance(about, rng, shift=0.0), centre) for _ in given.clouds]
     return np.array(turns) @ given.truth
 
 
@@ -144,7 +172,7 @@ def run(reading: Reading) -> dict[str, Any]:
 
     def watch(step: Iteration) -> None:
         if step.number + 1 in SHOWN:
-            curve[step.number + 1] = round(error(step.poses, given), 3)
+            curve[step.number + 1] = round(degrees(step.poses, given.truth), 3)
 
     known: dict[str, Any] = {
         "variances": variance,
@@ -162,37 +190,23 @@ def run(reading: Reading) -> dict[str, Any]:
         known |= {"refinements": reading.iterations, "fixed_share": reading.fixed / 100}
         result = paper.incremental(given.clouds, means, rng, **known)
     return {
-        "start": error(start, given),
+        "start": degrees(start, given.truth),
         "sd": float(np.sqrt(variance)),
         "curve": curve,
-        "error": error(result.poses, given),
-        "all scans": error(result.poses, given) * (1 - 1 / len(given.clouds)),
+        "error": degrees(result.poses, given.truth),
         "best turn": after_best_turn(result.poses, given.truth),
         "largest": float(metrics.rotation_errors(result.poses, given.truth).max()),
         "cpu": round(time.process_time() - began, 1),
     }
 
 
-def error(poses: np.ndarray, given: Disturbed) -> float:
-    """The mean angle in degrees, relative to the first scan."""
-    return float(metrics.rotation_errors(poses, given.truth)[1:].mean())
-
-
-def after_best_turn(poses: np.ndarray, truth: np.ndarray) -> float:
-    """The same after the common turn that makes rotations fit best, over all scans."""
-    turns = np.einsum("jab,jcb->jac", truth[:, :3, :3], poses[:, :3, :3])
-    u, _, v = np.linalg.svd(turns.sum(0))
-    common = u @ np.diag([1, 1, np.linalg.det(u @ v)]) @ v
-    angles = np.einsum("ab,jab->j", common, turns)
-    return float(np.degrees(np.arccos(np.clip((angles - 1) / 2, -1, 1))).mean())
-
-
 def kept() -> dict[str, dict[str, Any]]:
-    """What has been run, by reading."""
+    """What has been run with this code, by reading."""
     if not KEPT.exists():
         return {}
-    rows = [json.loads(line) for line in KEPT.read_text().splitlines()]
-    return {key(Reading(**row["reading"])): row for row in rows}
+    found = [json.loads(line) for line in KEPT.read_text().splitlines()]
+    current = [row for row in found if row["digest"] == provenance.of_published()]
+    return {key(Reading(**row["reading"])): row for row in current}
 
 
 def key(reading: Reading) -> str:
@@ -209,20 +223,55 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seconds", type=float, default=np.inf, help="start nothing after these")
     options = parser.parse_args(arguments)
-    began, done = time.monotonic(), kept()
+    began, done, digest = time.monotonic(), kept(), provenance.of_published()
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     todo = [each for each in dict.fromkeys(readings()) if key(each) not in done]
     for count, reading in enumerate(todo):
         if time.monotonic() - began > options.seconds:
             break
-        row = {"reading": asdict(reading), **run(reading)}
+        row = {"reading": asdict(reading), "digest": digest, **run(reading)}
         with KEPT.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{count + 1} of {len(todo)}: {row}", flush=True)
     done = kept()
     rows = [done[key(each)] for each in dict.fromkeys(readings()) if key(each) in done]
     with atomic(RECORD) as temporary:
-        temporary.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        temporary.write_text(json.dumps({"digest": digest, "rows": rows}, indent=1) + "\n")
+
+
+def section(record: dict[str, Any], paper: Mapping[float | None, Mapping[str, Any]]) -> str:
+    """The sweep as a table, the paper's figure beside each reading."""
+    older = record["digest"] != provenance.of_published()
+    lines = [
+        "## protocol",
+        "",
+        "Readings of the multi-view protocol, `python -m experiments.protocol`"
+        + (", with older code than this" if older else "")
+        + ". Mean rotation errors in degrees: of the start, at the end relative to the first scan,"
+        " and after the common turn that fits best. Seconds are of a processor.",
+        "",
+        "| method, object | start | reach, fixed, iterations | other | start error | error |"
+        " best turn | paper | s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        each, plain = Reading(**row["reading"]), Reading()
+        noise = "" if each.noise_db is None else f", {each.noise_db:g} dB"
+        fixed = f"{each.fixed} %" if each.method == "JRMPC-I" else f"{each.fixed}"
+        other = [
+            f"{name} {getattr(each, name):g}"
+            for name in ("epsilon", "components", "gamma", "points", "seed")
+            if getattr(each, name) != getattr(plain, name)
+        ]
+        other += ["priors updated"] * each.priors + ["means on a sphere"] * (each.means != "points")
+        figure = paper[each.noise_db][each.method][NAMES.index(each.object)]
+        lines.append(
+            f"| {each.method}, {each.object}{noise} | {each.start} |"
+            f" {each.reach:g}, {fixed}, {each.iterations} | {', '.join(other)} |"
+            f" {row['start']:.2f} | {row['error']:.2f} | {row['best turn']:.2f} | {figure:.2f} |"
+            f" {row['cpu']:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

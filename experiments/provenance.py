@@ -64,6 +64,12 @@ def of_method(method: str) -> str:
 
 
 @cache
+def of_published() -> str:
+    """Digest of the code behind the poses of JRMPC alone, whatever its problems."""
+    return digest(files(LIBRARY, PUBLISHED))
+
+
+@cache
 def of_measure(experiment: str) -> str:
     """Digest of the code that makes tables of poses."""
     own = (f"{experiment}.py", "record.py", *PROBLEMS)

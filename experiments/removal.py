@@ -193,8 +193,8 @@ def draw(figure: Any, scene: SimulatedScene, stages: dict[int, Trial]) -> None:
         drawing.clouds(
             axes[j], [cloud[~outlier], cloud[outlier]], f"set {j + 1} and its outliers", size=1.5
         )
-    axes[2].hist(np.sqrt(variances), bins=60, color="#1f77b4")
-    axes[2].axvline(np.sqrt(MULTIPLE * np.median(variances)), color="#d62728")
+    axes[2].hist(np.sqrt(variances), bins=60, color="#666666")
+    axes[2].axvline(np.sqrt(MULTIPLE * np.median(variances)), color="#000000", linestyle="--")
     axes[2].set_title("deviations, threshold", fontsize="small")
     for panel, n in zip(axes[3:6], STEPS[:3], strict=True):
         drawing.clouds(panel, [stages[n].more["means"]], f"means after {n} iterations", size=1.5)
@@ -203,7 +203,7 @@ def draw(figure: Any, scene: SimulatedScene, stages: dict[int, Trial]) -> None:
         [means[good], means[~good]],
         "means split",
         size=1.5,
-        colours=("#1f77b4", "#d62728"),
+        colours=("#b8b8b8", "#c1121f"),
     )
     drawing.clouds(axes[7], placed, "registered")
     drawing.clouds(axes[8], cleaned, "after removal")

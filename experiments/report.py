@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments import multiview, protocol
 from experiments.claims import STARTS, Verdict, judged
 from experiments.record import EVERYTHING, ROOT, Experiment, Record, outdated
 
@@ -127,6 +128,8 @@ def details(records: Mapping[str, Record], experiments: Mapping[str, Experiment]
         section(each, judged(experiments[name], each), experiments[name].NOTES)
         for name, each in records.items()
     ]
+    if protocol.RECORD.exists() and "multiview" in records:
+        sections.append(protocol.section(json.loads(protocol.RECORD.read_text()), multiview.PAPER))
     return "\n".join([DETAILS, *sections])
 
 

@@ -109,7 +109,10 @@ def test_every_method_has_a_figure_and_a_time_in_every_table(records):
 
 @pytest.mark.slow
 def test_learning_curves_of_every_method_are_recorded(records):
-    ((_, curves),) = records["outliers"]["curves"].items()
+    curves, scatter = records["outliers"]["curves"].values()
+    assert {name: each.keys() for name, each in curves.items()} == {
+        name: each.keys() for name, each in scatter.items()
+    }
     for name, each in curves.items():
         (table,) = [
             table for table in records["outliers"]["tables"] if table["title"].startswith(name)
