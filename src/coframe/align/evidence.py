@@ -493,23 +493,28 @@ def meet(
     nearest: tuple[Float[Array, " n"], Int[Array, " n"]] | None = None,
 ) -> Meeting:
     """Lay a cloud over another one by a motion."""
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
     x = geometry.transform(motion, one.centres)
     if nearest is None:
         nearest = _nearest(x, other, one.flat)
     distance, rows = nearest
-    normals = other.normals[rows]
-    height = ((x - other.centres[rows]) * normals).sum(1)
-    across = np.sqrt(np.maximum(distance**2 - height**2, 0))
-    cosine = ((one.normals @ geometry.rotation(motion).T) * normals).sum(1)
-    away = one.facing & other.facing[rows] & (sign * cosine < 0)
-    inside = one.flat & other.flat[rows] & ~away & (cosine**2 > recipe.along)
-    inside &= across < other.radii[rows] / 2
-    reach = np.minimum(one.radii, other.radii[rows])
-    inside &= np.abs(height) < reach
-    spacing = np.minimum(one.spacings, other.spacings[rows])
-    variance = one.variances + other.variances[rows] + (recipe.floor * spacing) ** 2
-    deviation = np.sqrt(np.maximum(variance, np.finfo(float).tiny))
-    return Meeting(inside, height, deviation, reach, rows)
+    turned = one.normals @ geometry.rotation(motion).T
+    inside, heights, deviations, reach = plane_kernels.meet(
+        x,
+        turned,
+        (one.flat, one.facing, one.radii, one.variances, one.spacings),
+        distance,
+        rows,
+        (
+            *(other.centres, other.normals, other.flat, other.facing),
+            *(other.radii, other.variances, other.spacings),
+        ),
+        float(sign),
+        recipe.along,
+        recipe.floor,
+    )
+    return Meeting(inside, heights, deviations, reach, rows)
 
 
 def _nearest(

@@ -320,9 +320,12 @@ def assemble(
         solution.review(patches, recipe, threads)
         for solution, patches in zip(solutions, surfaces, strict=True)
     ]
+    # Nothing asks for parts where clouds were not matched and each is sure by itself.
     held = [
         chance.parts_beyond_chance(patches, solution.fit.poses, (), recipe.evidence, threads)
-        for solution, patches in zip(solutions, surfaces, strict=True)
+        if matched or not all(seen.sure(recipe.evidence))
+        else []
+        for solution, patches, seen in zip(solutions, surfaces, reviews, strict=True)
     ]
     fitted = [
         solution.registration(given, recipe, seen.checked(parts, recipe.evidence))
