@@ -6,7 +6,7 @@ python -m experiments all report                  the paper's size, on the publi
                                                   from the trials that are kept
 python -m experiments all --seconds 3000          a slice of it
 python -m experiments multiview --seeds 0-4       one of them
-python -m experiments report                      RESULTS.md, docs/results-details.md from records
+python -m experiments report                      RESULTS.md, docs/results.md from records
 """
 
 import argparse

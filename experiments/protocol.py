@@ -89,12 +89,17 @@ def readings() -> Iterator[Reading]:
     for name in NAMES:
         yield replace(same, object=name, noise_db=25.0)
         yield replace(same, object=name, noise_db=25.0, fixed=0)
+    bunny = replace(same, object="bunny")
+    for reach, fixed in ((1.0, 50), (1.0, 20), (3.0, 20), (10.0, 50), (1.0, 0)):
+        yield replace(bunny, reach=reach, fixed=fixed)
+    for name in NAMES:
+        yield replace(same, object=name, points=5000, iterations=200)
     incremental = replace(same, method="JRMPC-I", iterations=30)
     for name in NAMES:
         yield replace(incremental, object=name)
+    for name in NAMES:
         yield replace(incremental, object=name, fixed=0)
     for name in NAMES:
-        yield replace(same, object=name, points=5000, iterations=200)
         yield replace(same, object=name, seed=1)
     near = replace(base, start=f"{DISTURBED}1", fixed=0)
     yield replace(near, iterations=300)

@@ -134,7 +134,7 @@ def test_claims_that_hold_at_any_size(records, module, name, text):
 
 @pytest.mark.slow
 def test_details_show_every_table_and_every_claim(folder, records, module):
-    text = (folder / "results-details.md").read_text()
+    text = (folder / "details.md").read_text()
     for name, each in records.items():
         assert f"\n## {each['name']}\n" in text
         for table in each["tables"]:
