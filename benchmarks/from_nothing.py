@@ -15,7 +15,6 @@ import argparse
 import json
 import platform
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
@@ -26,7 +25,7 @@ import numpy as np
 
 import coframe
 from benchmarks import problems, record
-from benchmarks.multiview import HEAD, OURS, Method, judge, peers_python, show
+from benchmarks.multiview import HEAD, OURS, Method, judge, ours, peers_python, show
 from benchmarks.peers import Peer
 from benchmarks.problems import EXACT, PUBLISHED
 from benchmarks.record import ROOT, machine
@@ -57,13 +56,6 @@ def scattered(
     return clouds, truth @ geometry.inverse(motions)
 
 
-def ours(clouds: Sequence[np.ndarray], start: np.ndarray) -> tuple[np.ndarray, float]:
-    """coframe as anyone would call it: no option, no start."""
-    began = time.perf_counter()
-    result = coframe.register(clouds)
-    return result.poses, time.perf_counter() - began
-
-
 def compare(
     names: Sequence[str], methods: dict[str, Method], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
@@ -75,12 +67,13 @@ def compare(
             clouds, poses = scattered(scans, truth, seed)
             surfaces = [metrics.Surface.of(cloud) for cloud in clouds]
             for method, register in methods.items():
-                found, seconds = register(clouds, geometry.identity(len(clouds), 3))
+                found, seconds, cpu = register(clouds, geometry.identity(len(clouds), 3))
                 row = {
                     "problem": name,
                     "seed": seed,
                     "method": method,
                     "seconds": seconds,
+                    "cpu": cpu,
                     **judge(surfaces, found, poses),
                 }
                 row["success"], row["rough"] = (
@@ -159,7 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": machine(),
         "versions": {"python": platform.python_version(), "coframe": version("coframe")},
     }
-    methods: dict[str, Method] = {OURS: ours} if OURS in options.methods else {}
+    methods: dict[str, Method] = {}
+    if OURS in options.methods:
+        methods[OURS] = lambda clouds, start: ours(clouds, None)
     peer = None
     if PEER in options.methods:
         try:

@@ -4,12 +4,13 @@ where coframe is not installed.
 
 Run as a script, `peers.py NAME` serves one peer until its input ends, so that loading it is paid
 for once and never timed. One JSON object a line: it says `{"version": ...}` first, then answers
-each `{"clouds": ..., "start": ..., "settings": ...}` with `{"poses": ..., "seconds": ...}`.
+each `{"clouds": ..., "start": ..., "settings": ...}` with `{"poses": ..., "seconds": ..., "cpu":
+...}`.
 Whatever goes wrong is an `{"error": sentence}`.
 
 What a peer needs its user to choose is in `SETTINGS`, for clean scans and for noisy ones. About
 thirty combinations a peer were tried on the very problems of the benchmark, with the truth at hand,
-and these came out best on balance; coframe is given none. Lengths are multiples of the point
+and these came out best on balance on bunny and dragon; coframe is given none. Lengths are multiples of the point
 spacing: the median distance from a point to its nearest neighbour.
 """
 
@@ -206,13 +207,19 @@ def open3d_global(
 
 
 def meshlib(
-    clouds: Sequence[np.ndarray], start: np.ndarray, *, gates: Sequence[float], normal_radius: float
+    clouds: Sequence[np.ndarray],
+    start: np.ndarray,
+    *,
+    gates: Sequence[float],
+    normal_radius: float,
+    scanner: float,
 ) -> list[np.ndarray]:
     """MultiwayICP on all points (no voxels), once for each gate.
 
     It drops neighbours whose normals disagree, so the normals must know in from out: they are
-    turned to where the scanner stood, on the z axis of each scan. Turned away from the scan's
-    centroid instead, it loses scans that it keeps this way.
+    turned to where the scanner stood, on the z axis of each scan, on the positive side where
+    `scanner` is 1 and on the negative one where it is -1. Turned away from the scan's centroid
+    instead, it loses scans that it keeps this way.
     """
     from meshlib import mrmeshnumpy, mrmeshpy
     from scipy.spatial import cKDTree
@@ -227,7 +234,7 @@ def meshlib(
         normals = mrmeshnumpy.toNumpyArray(
             mrmeshpy.makeUnorientedNormals(bare, float(normal_radius * spacing))
         )
-        normals[normals[:, 2] < 0] *= -1
+        normals[scanner * normals[:, 2] < 0] *= -1
         scan = mrmeshnumpy.pointCloudFromPoints(cloud, normals)
         kept.append(scan)  # MeshLib refers to it without owning it
         motion = mrmeshpy.AffineXf3f()
@@ -287,8 +294,8 @@ class Peer:
 
     def register(
         self, clouds: Sequence[np.ndarray], start: np.ndarray, settings: dict[str, Any]
-    ) -> tuple[np.ndarray, float]:
-        """The poses (M, 4, 4), and the seconds that the peer itself took for them."""
+    ) -> tuple[np.ndarray, float, float]:
+        """The poses (M, 4, 4), and the seconds and CPU seconds that the peer itself took for them."""
         assert self._process.stdin is not None
         request = {
             "clouds": [cloud.tolist() for cloud in clouds],
@@ -297,7 +304,7 @@ class Peer:
         }
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._answer()
-        return np.array(answer["poses"]), float(answer["seconds"])
+        return np.array(answer["poses"]), float(answer["seconds"]), float(answer["cpu"])
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -333,13 +340,13 @@ def serve(name: str) -> None:
         request = json.loads(line)
         clouds, start = [np.array(cloud) for cloud in request["clouds"]], np.array(request["start"])
         try:
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             poses = register(clouds, start, **request["settings"])
-            seconds = time.perf_counter() - began
+            seconds, cpu = time.perf_counter() - began, time.process_time() - busy
         except Exception as error:
             say(error=f"{type(error).__name__}: {error}")
         else:
-            say(poses=[pose.tolist() for pose in poses], seconds=seconds)
+            say(poses=[pose.tolist() for pose in poses], seconds=seconds, cpu=cpu)
     return None
 
 

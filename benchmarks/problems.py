@@ -12,9 +12,14 @@ import coframe
 from coframe import geometry
 from coframe.data import datasets
 
-PUBLISHED = ("bunny", "dragon")  # range scans in metres, with poses that are good to half a degree
+# Range scans in metres, with poses that are good to half a degree, and their names in the catalogue.
+CATALOGUE = {"bunny": "bunny", "dragon": "dragon", "happy": "happy buddha"}
+PUBLISHED = ("bunny", "dragon")  # those that most benchmarks use
 # virtual depth scans of bodies whose longest side is 1, with true poses
 EXACT = ("armadillo", "lucy")
+ALL = (*CATALOGUE, *EXACT)
+# Which way along the z axis of a scan its scanner is.
+SCANNER = dict.fromkeys(CATALOGUE, 1.0) | dict.fromkeys(EXACT, -1.0)
 POINTS = 3000  # of each scan
 DEGREES = 8.0  # by which starts are turned, at most
 SHIFT = 0.004  # [m] by which starts are moved along each axis, at most
@@ -25,8 +30,8 @@ Scans = tuple[list[np.ndarray], np.ndarray]  # (N_j, 3) and (M, 4, 4)
 def scans(name: str) -> Scans:
     """All points of a set, and its poses."""
     try:
-        if name in PUBLISHED:
-            found = datasets.load(name)
+        if name in CATALOGUE:
+            found = datasets.load(CATALOGUE[name])
             return found.clouds(), np.array(found.poses)
         with np.load(datasets.root() / "exact" / f"{name}.npz") as file:
             return [

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Table and figure: translation RMSE of fr1/desk and fr2/desk, and the paths beside the truth."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-import coframe
 from coframe import geometry
-from coframe.data import datasets, simulate
 from coframe.evaluate import trajectory_errors
-from coframe.io import frames, trajectory
 from coframe.io.trajectory import Trajectory
+from experiments import drawing, methods
 from experiments.claims import NEAR, Claim, mean_of, standing
-from experiments.record import Found, Record, Run, table, timed
+from experiments.problems import SEQUENCES, DepthImages, sequences
+from experiments.record import Found, Record, Run, table
+from experiments.trials import Job
 
 NAME = "desk"
 SEEDS = {"paper": (0,), "toy": (0,)}
@@ -31,78 +27,48 @@ NOTES = (
     ),
 )
 TITLE = "Depth sequences: RMSE of the translation [m]"
-SEQUENCES = {"fr1/desk": "freiburg1 desk", "fr2/desk": "freiburg2 desk"}
+SENTENCE = (
+    "The three methods above JRMPC-I use colour as well. The paper's front-end starts where "
+    "it does not say; [sequences](docs/sequences.md) lists what was tried."
+)
 PAPER = {
     "ORB-SLAM2 (RGB-D)": (0.016, 0.009),
     "Elastic fusion": (0.020, 0.071),
     "RGBD SLAM": (0.026, 0.057),
     "JRMPC-I": (0.047, 0.034),
 }
-TOY_FRAMES = 12
-FEWEST = 300  # points of a frame that are kept; those of toys have few
-Opened = Callable[[int], Any]  # every so many rows and columns of the images -> frames
-Tracker = Callable[[Opened, int], Trajectory]
+OURS, THEIRS = methods.TRACK, methods.PUBLISHED
 
 
-def tracked(opened: Opened, seed: int) -> Trajectory:
-    """`coframe.track`, no option but the seed; lost frames left out."""
-    return coframe.track(opened(4), options=coframe.TrackOptions(seed=seed)).found()
-
-
-def published(opened: Opened, seed: int) -> Trajectory:
-    """The paper's scheme with a quarter of its points and components; in full, it takes an hour."""
-    whole, source = coframe.PublishedOptions(seed=seed), opened(1)
-    quarter = {name: getattr(whole, name) // 4 for name in ("front_components", "back_components")}
-    every = min(4 * whole.downsampling, max(1, len(source[0].points) // FEWEST))
-    return coframe.track_published(source, options=replace(whole, downsampling=every, **quarter))
-
-
-OURS, THEIRS = "coframe.track", "coframe.track_published, a quarter of the points"
-TRACKERS: dict[str, Tracker] = {OURS: tracked, THEIRS: published}
-
-
-def sequence(name: str, size: str) -> tuple[Opened, Trajectory]:
-    """The frames and the true path; at toy size, views of a body that the sensor goes around."""
-    if size == "toy":
-        scene = simulate.scene(
-            TOY_FRAMES,
-            800,
-            degrees=30.0,
-            noise_db=45.0,
-            motion_degrees=3.0,
-            motion_shift=0.01,
-            rng=np.random.default_rng(0),
-        )
-        source = frames.from_arrays(scene.clouds)
-        return lambda step: source, Trajectory(source.times, scene.poses)
-    data = datasets.load(SEQUENCES[name])
-    assert data.trajectory is not None
-    return lambda step: coframe.open_frames(data.folder, step=step), trajectory.read_tum(
-        data.trajectory
-    )
+def jobs(run: Run) -> list[Job]:
+    """Every tracker on every sequence that is there."""
+    return [
+        Job(DepthImages(run.size, name), method, run.seeds[0])
+        for name in sequences(run.size)
+        for method in methods.TRACKERS
+    ]
 
 
 def measure(run: Run) -> Found:
     """Every tracker on every sequence that is there; all frames, rigid alignment (Sturm 2012)."""
-    names = [name for name, key in SEQUENCES.items() if run.toy or datasets.present(key)][
-        : 1 if run.toy else None
-    ]
-    errors: dict[str, list[float]] = {method: [] for method in TRACKERS}
-    clock: dict[str, list[float]] = {method: [] for method in TRACKERS}
-    rates: dict[str, list[float]] = {method: [] for method in TRACKERS}
+    names = sequences(run.size)
+    errors: dict[str, list[float]] = {method: [] for method in methods.TRACKERS}
+    clock: dict[str, list[float]] = {method: [] for method in methods.TRACKERS}
+    rates: dict[str, list[float]] = {method: [] for method in methods.TRACKERS}
     paths: dict[str, dict[str, Trajectory]] = {}
-    for name in names:
-        opened, truth = sequence(name, run.size)
-        paths[name] = {"true": truth}
-        for method, track in TRACKERS.items():
-            path, seconds = timed(lambda track=track, opened=opened: track(opened, run.seeds[0]))
-            errors[method].append(trajectory_errors.absolute_errors(path, truth).rmse)
-            clock[method].append(seconds)
-            rates[method].append(len(path) / seconds)
-            paths[name][method] = trajectory_errors.aligned(path, truth)
+    for job in jobs(run):
+        assert isinstance(job.problem, DepthImages)
+        truth, found = job.problem.truth(), run.store.get(job)
+        path = Trajectory(found.more["times"], found.poses)
+        errors[job.method].append(trajectory_errors.absolute_errors(path, truth).rmse)
+        clock[job.method].append(found.seconds)
+        rates[job.method].append(len(path) / found.seconds)
+        shown = paths.setdefault(job.problem.name, {"true": truth})
+        shown[job.method] = trajectory_errors.aligned(path, truth)
     rows = {} if run.toy else PAPER
     paper = {
-        m: [v for n, v in zip(SEQUENCES, row, strict=True) if n in names] for m, row in rows.items()
+        m: [dict(zip(SEQUENCES, row, strict=True)).get(name) for name in names]
+        for m, row in rows.items()
     }
     tables = [
         table(
@@ -112,7 +78,7 @@ def measure(run: Run) -> Found:
             paper=paper,
             seconds={m: sum(each) for m, each in clock.items()},
         ),
-        table("Frames per second", names, rates, digits=1, errors=False),
+        table("Frames per second of a processor", names, rates, digits=1, errors=False),
     ]
     options = {"frames": {name: len(paths[name]["true"]) if run.toy else "all" for name in names}}
     figures = run.figure(
@@ -124,6 +90,11 @@ def measure(run: Run) -> Found:
         figures,
         missing=[] if run.toy else [name for name in SEQUENCES if name not in names],
     )
+
+
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    return list(record["tables"])
 
 
 def claims(record: Record) -> list[Claim]:
@@ -158,12 +129,6 @@ def draw(figure: Any, paths: Record) -> None:
     ):
         for method, path in each.items():
             places = geometry.translation(path.poses)
-            axes.plot(
-                places[:, 0],
-                places[:, 1],
-                label=method,
-                linewidth=1,
-                color="#888888" if method == "true" else None,
-            )
+            axes.plot(*places[:, :2].T, label=method, **drawing.STYLES[method])
         axes.set(title=name, xlabel="x [m]", ylabel="y [m]", aspect="equal")
         axes.legend(fontsize="small")

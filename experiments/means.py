@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: MIT
 """Figure: where the means end in JRMPC-B and in JRMPC-I, whose old means reach no new surface."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from coframe.result.registration import Registration
-from experiments import drawing, methods, multiview
+from coframe import geometry
+from experiments import drawing
 from experiments.claims import Claim, mean_of
 from experiments.models import available
+from experiments.problems import MULTIVIEW, RangeScans
 from experiments.record import Found, Record, Run, table
+from experiments.trials import Job
 
 NAME = "means"
 TITLE = "Distribution of the means, batch and incremental"
+SENTENCE = "Without growing, the means of JRMPC-I stay with the first scans."
 SHOWN = ("JRMPC-B", "JRMPC-I")
 NEAR = 0.01  # of the extent
 SEEDS = {"paper": (0,), "toy": (0,)}
@@ -28,17 +32,33 @@ NOTES = (
 
 def measure(run: Run) -> Found:
     """The means of runs as behind the multi-view table, and their share on the first two scans."""
-    names = available(("bunny", "dragon"), run.size)[: 1 if run.toy else None]
-    results = {name: {method: solved(run, name, method) for method in SHOWN} for name in names}
+    seed = run.seeds[0]
+    names = shown_objects(run.size)
+    problems = {name: RangeScans(run.size, name, None) for name in names}
+    results = {
+        name: {m: run.store.get(Job(problems[name], m, seed, model=True)) for m in SHOWN}
+        for name in names
+    }
+    placed = {
+        name: {
+            method: [
+                geometry.transform(T, cloud)
+                for T, cloud in zip(each.poses, problems[name].given(seed).clouds, strict=True)
+            ]
+            for method, each in results[name].items()
+        }
+        for name in names
+    }
     rows: dict[str, list[float]] = {
         method: [
-            near_first_two(results[name][method], results[name][method].mixture.means)
+            near_first_two(placed[name][method], results[name][method].more["means"])
             for name in names
         ]
         for method in SHOWN
     }
     rows["points"] = [
-        near_first_two(each["JRMPC-B"], each["JRMPC-B"].merged()) for each in results.values()
+        near_first_two(placed[name]["JRMPC-B"], np.concatenate(placed[name]["JRMPC-B"]))
+        for name in names
     ]
     figures = run.figure(
         f"{NAME}.png", lambda figure: draw(figure, results), width=7, height=3.2 * len(names)
@@ -46,7 +66,12 @@ def measure(run: Run) -> Found:
     each = table(
         "Share of the means that lie on the first two scans", names, rows, digits=3, errors=False
     )
-    return Found([each], dict(multiview.SETTINGS[run.size]), figures)
+    return Found([each], dict(MULTIVIEW[run.size]), figures)
+
+
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    return list(record["tables"])
 
 
 def claims(record: Record) -> list[Claim]:
@@ -58,16 +83,23 @@ def claims(record: Record) -> list[Claim]:
     return [Claim("the means of JRMPC-I are biased towards the first sets", holds, detail)]
 
 
-def solved(run: Run, name: str, method: str) -> Registration:
-    """A run with its mixture, which is not kept."""
-    given = multiview.problem(name, run.size, run.seeds[0], None)
-    solve = methods.joint(multiview.SETTINGS[run.size]["components"])[method]
-    return solve(given.clouds, given.start, np.random.default_rng(run.seeds[0])).full
+def shown_objects(size: str) -> list[str]:
+    """The paper's two, those that are there; one, at toy size."""
+    return available(("bunny", "dragon"), size)[: 1 if size == "toy" else None]
 
 
-def near_first_two(result: Registration, points: np.ndarray) -> float:
+def jobs(run: Run) -> list[Job]:
+    """Trials of the multi-view table, with their mixtures."""
+    return [
+        Job(RangeScans(run.size, name, None), method, run.seeds[0], model=True)
+        for name in shown_objects(run.size)
+        for method in SHOWN
+    ]
+
+
+def near_first_two(placed: Sequence[np.ndarray], points: np.ndarray) -> float:
     """The share of points that lie within `NEAR` of a point of the first two clouds."""
-    distance, _ = cKDTree(np.concatenate(result.aligned()[:2])).query(points)
+    distance, _ = cKDTree(np.concatenate(placed[:2])).query(points)
     return float(np.mean(distance < NEAR))
 
 
@@ -76,4 +108,4 @@ def draw(figure: Any, results: Record) -> None:
     axes = figure.subplots(len(results), 2, squeeze=False)
     for row, (name, each) in zip(axes, results.items(), strict=True):
         for panel, method in zip(row, SHOWN, strict=True):
-            drawing.clouds(panel, [each[method].mixture.means], f"{name}, {method}", size=1.5)
+            drawing.clouds(panel, [each[method].more["means"]], f"{name}, {method}", size=1.5)

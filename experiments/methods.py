@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from scipy.spatial import cKDTree
 
 import coframe
 from coframe import baselines, geometry
+from coframe.io.trajectory import Trajectory
 from coframe.paper import initial
 from experiments.trials import Trial, trial
 
@@ -21,6 +23,8 @@ SHARE = 0.6  # K over the mean cardinality, in the same
 # times N / K: the points within reach of a component when the clouds are roughly aligned
 HELD = 3.0
 FIXED = 50  # iterations with fixed variances, half of all
+THREADS = 1  # of each call: trials run side by side
+FEWEST = 300  # points of a frame that the published scheme keeps; those of toys have few
 
 
 def centred(clouds: Sequence[np.ndarray]) -> np.ndarray:
@@ -50,19 +54,26 @@ def batch_from_nothing(
     means, variance = sphere(clouds, start, rng)
     return trial(
         lambda: coframe.paper.batch(
-            clouds, means, variances=variance, poses=start, iterations=iterations
+            clouds,
+            means,
+            variances=variance,
+            poses=start,
+            iterations=iterations,
+            threads=THREADS,
         )
     )
 
 
-def few_points(clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray) -> float:
-    """A start variance with which a component holds a few points: it reaches `HELD` times its share
-    of them.
+def few_points(
+    clouds: Sequence[np.ndarray], start: np.ndarray, means: np.ndarray, reach: float = HELD
+) -> float:
+    """A start variance with which a component holds a few points: it reaches `reach` times its
+    share of them.
     """
     points = np.concatenate(
         [geometry.transform(T, cloud) for T, cloud in zip(start, clouds, strict=True)]
     )
-    neighbours = max(2, round(HELD * len(points) / len(means)))
+    neighbours = max(2, round(reach * len(points) / len(means)))
     return float(np.median(cKDTree(points).query(means, neighbours)[0][:, -1]) ** 2 / 3)
 
 
@@ -87,6 +98,7 @@ def batch_from_rough(
         "iterations": iterations,
         "fixed_variances": fixed,
         "epsilon": epsilon,
+        "threads": THREADS,
     }
     return trial(lambda: coframe.paper.batch(clouds, means, **given))
 
@@ -107,13 +119,15 @@ def incremental_from_rough(
         "poses": start,
         "epsilon": epsilon,
         "fixed_share": FIXED / ITERATIONS,
+        "threads": THREADS,
     }
     return trial(lambda: coframe.paper.incremental(clouds, means, rng, **known))
 
 
 def register(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:
-    """`coframe.register` from the start that all others get, no option set."""
-    return trial(lambda: coframe.register(clouds, poses=start))
+    """`coframe.register` from the start that all others get, no option set but the threads."""
+    options = coframe.Options(threads=THREADS)
+    return trial(lambda: coframe.register(clouds, poses=start, options=options))
 
 
 def baseline(name: str, iterations: int = ITERATIONS) -> Method:
@@ -123,10 +137,12 @@ def baseline(name: str, iterations: int = ITERATIONS) -> Method:
     """
 
     def run(clouds: Sequence[np.ndarray], start: np.ndarray, rng: np.random.Generator) -> Trial:
-        began, ended = time.perf_counter(), []
-        watch = lambda step: ended.append(time.perf_counter())  # noqa: E731
-        result = baselines.run(name, clouds, start, iterations=iterations, on_iteration=watch)
-        return Trial.of(result, (ended or [time.perf_counter()])[-1] - began)
+        began, ended = time.process_time(), []
+        watch = lambda step: ended.append(time.process_time())  # noqa: E731
+        result = baselines.run(
+            name, clouds, start, iterations=iterations, on_iteration=watch, threads=THREADS
+        )
+        return Trial.of(result, (ended or [time.process_time()])[-1] - began)
 
     return run
 
@@ -140,6 +156,14 @@ PAIRWISE: dict[str, Method] = {
     "JRMPC-B": batch_from_nothing,
     "register": register,
 }
+
+
+def on_views(name: str) -> Method:
+    """A method of the paper's first experiments; "JRMPC-B, 5 iterations" ends after these."""
+    words = name.split(", ")
+    if len(words) == 1:
+        return PAIRWISE[name]
+    return partial(batch_from_nothing, iterations=int(words[1].split()[0]))
 
 
 def joint(components: int) -> dict[str, Method]:
@@ -156,3 +180,31 @@ def joint(components: int) -> dict[str, Method]:
         "JRMPC-I": partial(incremental_from_rough, components=components),
         "register": register,
     }
+
+
+Opened = Callable[[int], Any]  # every so many rows and columns of the images -> frames
+Tracker = Callable[[Opened, int], tuple[Trajectory, float]]
+
+
+def tracked(opened: Opened, seed: int) -> tuple[Trajectory, float]:
+    """`coframe.track`, no option but seed and threads; lost frames left out."""
+    source, began = opened(4), time.process_time()
+    options = coframe.TrackOptions(seed=seed, threads=THREADS)
+    path = coframe.track(source, options=options).found()
+    return path, time.process_time() - began
+
+
+def published(opened: Opened, seed: int, share: int = 1) -> tuple[Trajectory, float]:
+    """The paper's scheme, with all of its points and components or a share of them."""
+    whole, source = coframe.PublishedOptions(seed=seed, threads=THREADS), opened(1)
+    fewer = {
+        name: getattr(whole, name) // share for name in ("front_components", "back_components")
+    }
+    every = min(share * whole.downsampling, max(1, len(source[0].points) // FEWEST))
+    began = time.process_time()
+    path = coframe.track_published(source, options=replace(whole, downsampling=every, **fewer))
+    return path, time.process_time() - began
+
+
+TRACK, PUBLISHED = "coframe.track", "coframe.track_published"
+TRACKERS: dict[str, Tracker] = {TRACK: tracked, PUBLISHED: published}

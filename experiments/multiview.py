@@ -1,49 +1,38 @@
 # SPDX-License-Identifier: MIT
-"""Tables: range scans around an object, without added noise and with 25 dB, from poses that
-pairwise ICP brought near.
+"""Tables: range scans around an object, without added noise and with 25 dB, from poses that are
+as far off as the paper's start.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
-from scipy.spatial import cKDTree
 
 from coframe import geometry
-from coframe.baselines import icp
 from coframe.evaluate import metrics
 from experiments import methods
 from experiments.claims import Claim, below_each, standing
 from experiments.models import available, scans
+from experiments.problems import MULTIVIEW, NAMES, RAW, SHIFT, START, Disturbed, RangeScans
 from experiments.record import Found, Record, Run, table
-from experiments.trials import Trial
+from experiments.trials import Job, Trial
 
 NAME = "multiview"
 TITLE = "Multi-view registration: mean rotation error in degrees"
-NAMES = ("bunny", "dragon", "happy buddha")
-# mean angle of the disturbance, degrees: the paper's first column
-RAW = {
-    "bunny": 3.45,
-    "dragon": 7.28,
-    "happy buddha": 10.77,
-}
-SHIFT = 0.02  # of the object's extent, at most, along each axis: the paper gives none
+SENTENCE = (
+    "How far spheres can get depends on where they start, and the paper does not give its "
+    "start: [the protocol](docs/reproducing.md#the-multi-view-protocol) has the sweep. "
+    "Rotation errors below half a degree are those of the published poses as much as of a "
+    "method, so the held-out residual of the whole, clean scans stands beside them."
+)
 NOISE_DB = 25.0
-REACH = 0.03  # of the extent: matches of the ICP that brings the scans near
 GATE = 0.015  # of the extent: what is farther apart is not the same surface
-SETTINGS: dict[str, dict[str, Any]] = {
-    "paper": {"points": (2000, 5000), "components": 4000},
-    "toy": {"points": (250, 350), "components": 200},
-}
-SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0,)}
+SEEDS = {"paper": tuple(range(10)), "toy": (0,)}
 NOTES = (
     (
         "The paper gives neither the shift of the disturbance nor the number of realisations, and"
-        " of its start it says only that it is a standard pair-wise ICP. The reach of ours was"
-        " chosen among six to come near the paper's column."
+        " of its start it says only that it is a standard pair-wise ICP. Ours is as far from the"
+        " published poses as the paper's, in the mean, each scan on its own. Records without"
+        " digests began where a pairwise ICP ends."
     ),
     (
         "Start variance and fixed iterations of JRMPC-B were chosen on other scans"
@@ -124,86 +113,21 @@ PAPER = {
 }
 
 
-@dataclass(frozen=True)
-class MultiviewProblem:
-    """Scans with some of their points, disturbed poses, and what pairwise ICP makes of them."""
-
-    clouds: list[np.ndarray]
-    truth: np.ndarray
-    raw: np.ndarray
-    start: np.ndarray
-
-
-@cache
-def problem(name: str, size: str, seed: int, noise_db: float | None) -> MultiviewProblem:
-    """The paper's set-up. All clouds are drawn and disturbed alike with and without noise."""
-    whole, truth = scans(name, size)
-    rng = np.random.default_rng([seed, NAMES.index(name)])
-    low, high = SETTINGS[size]["points"]
-    clouds = [
-        scan[rng.choice(len(scan), min(rng.integers(low, high + 1), len(scan)), replace=False)]
-        for scan in whole
-    ]
-    motions = [np.eye(4), *(disturbance(RAW[name], rng) for _ in clouds[1:])]
-    if noise_db is not None:
-        clouds = [
-            cloud
-            + rng.normal(size=cloud.shape) * np.sqrt(cloud.var(0).mean() / 10 ** (noise_db / 10))
-            for cloud in clouds
-        ]
-    placed = [geometry.transform(pose, cloud) for pose, cloud in zip(truth, clouds, strict=True)]
-    middle = np.concatenate(placed).mean(0)
-    about = [around(motion, middle) for motion in motions]
-    moved = [geometry.transform(motion, cloud) for motion, cloud in zip(about, placed, strict=True)]
-    raw = geometry.identity(len(moved), 3)
-    return MultiviewProblem(moved, geometry.inverse(np.array(about)), raw, roughly(moved, raw))
-
-
-def roughly(clouds: Sequence[np.ndarray], poses: np.ndarray) -> np.ndarray:
-    """Pairwise ICP along a tree of the pairs that overlap most, with matches within `REACH`, from
-    the first scan on.
-
-    The paper says "a standard pair-wise ICP scheme" only. This one leaves errors near those in its
-    column "Initialization".
-    """
-    placed = [geometry.transform(T, cloud) for T, cloud in zip(poses, clouds, strict=True)]
-    trees = [cKDTree(points) for points in placed]
-    share = np.array(
-        [
-            [np.isfinite(t.query(p, distance_upper_bound=REACH)[0]).mean() for t in trees]
-            for p in placed
-        ]
-    )
-    apart = np.where(np.eye(len(clouds)) > 0, 0.0, 1.5 - np.minimum(share, share.T))
-    order, parents = breadth_first_order(minimum_spanning_tree(apart), 0, directed=False)
-    found = poses.copy()
-    for j in order[1:]:
-        i = parents[j]
-        motion = geometry.inverse(poses[i]) @ poses[j]
-        for _ in range(methods.ITERATIONS):
-            motion, _ = icp.step(
-                clouds[j], cKDTree(clouds[i]), motion, lambda distance, _: distance < REACH
-            )
-        found[j] = found[i] @ motion
-    return found
-
-
-def disturbance(degrees: float, rng: np.random.Generator) -> np.ndarray:
-    """A motion about the origin by an angle between 0 and twice the mean, and a shift."""
-    axis = rng.normal(size=3)
-    turn = np.radians(rng.uniform(0, 2 * degrees)) * axis / np.linalg.norm(axis)
-    return geometry.pose(geometry.exp_rotation(turn), rng.uniform(-SHIFT, SHIFT, 3))
-
-
-def around(motion: np.ndarray, middle: np.ndarray) -> np.ndarray:
-    """The same motion about another point."""
-    there = geometry.pose(np.eye(3), middle)
-    return there @ motion @ geometry.inverse(there)
-
-
 def degrees(poses: np.ndarray, truth: np.ndarray) -> float:
     """The mean angle between true and estimated rotations, relative to the first scan."""
     return float(metrics.rotation_errors(poses, truth)[1:].mean())
+
+
+def after_best_turn(poses: np.ndarray, truth: np.ndarray) -> float:
+    """The mean angle over all scans after the common turn that fits best: no scan is the reference.
+
+    The paper averages "over all point-sets" and does not say which frame they are compared in.
+    """
+    turns = geometry.rotation(truth) @ geometry.rotation(poses).swapaxes(1, 2)
+    u, _, v = np.linalg.svd(turns.sum(0))
+    common = u @ np.diag([1.0, 1.0, np.linalg.det(u @ v)]) @ v
+    cosines = (np.einsum("ab,jab->j", common, turns) - 1) / 2
+    return float(np.degrees(np.arccos(np.clip(cosines, -1, 1))).mean())
 
 
 def residual(surfaces: Sequence[metrics.Surface], poses: np.ndarray, gate: float = GATE) -> float:
@@ -212,7 +136,7 @@ def residual(surfaces: Sequence[metrics.Surface], poses: np.ndarray, gate: float
     return float("nan") if found is None else 1e3 * found
 
 
-def displacement(poses: np.ndarray, given: MultiviewProblem) -> float:
+def displacement(poses: np.ndarray, given: Disturbed) -> float:
     """RMS distance of points from their published positions after the best common motion, 1e-3."""
     found = np.concatenate(
         [geometry.transform(T, cloud) for T, cloud in zip(poses, given.clouds, strict=True)]
@@ -224,38 +148,49 @@ def displacement(poses: np.ndarray, given: MultiviewProblem) -> float:
     return float(1e3 * np.sqrt(((geometry.transform(common, found) - true) ** 2).sum(1).mean()))
 
 
-def on_scans(poses: np.ndarray, given: MultiviewProblem, published: np.ndarray) -> np.ndarray:
+def on_scans(poses: np.ndarray, given: Disturbed, published: np.ndarray) -> np.ndarray:
     """Poses of the disturbed clouds as poses of the whole scans that they were drawn from."""
     return poses @ geometry.inverse(given.truth) @ published
 
 
 def trial(run: Run, name: str, method: str, seed: int, noise_db: float | None) -> Trial:
     """What a method, or one of the two starts, makes of a problem."""
-    given = problem(name, run.size, seed, noise_db)
+    scans_of = RangeScans(run.size, name, noise_db)
     if method in FIRST:
-        return Trial(
-            {"Raw-data": given.raw, "Initialization": given.start}[method],
-            np.empty((0, *given.raw.shape)),
-            np.nan,
-        )
-    solve = methods.joint(SETTINGS[run.size]["components"])[method]
-    noise = "clean" if noise_db is None else f"{noise_db:g}dB"
-    key = f"{run.size}-{name}-{noise}-{seed}-{method}".replace(" ", "_")
-    return run.store.get(key, lambda: solve(given.clouds, given.start, np.random.default_rng(seed)))
+        given = scans_of.given(seed)
+        start = {"Raw-data": given.raw, "Initialization": given.start}[method]
+        return Trial(start, np.empty((0, *start.shape)), np.nan)
+    return run.store.get(Job(scans_of, method, seed))
+
+
+def objects(size: str) -> list[str]:
+    """Those whose scans are there; one, at toy size."""
+    return available(NAMES, size)[: 1 if size == "toy" else None]
+
+
+def jobs(run: Run) -> list[Job]:
+    """Every method on the same scans, clean and noisy."""
+    return [
+        Job(RangeScans(run.size, name, noise_db), method, seed)
+        for name in objects(run.size)
+        for noise_db in (None, NOISE_DB)
+        for method in methods.joint(MULTIVIEW[run.size]["components"])
+        for seed in run.seeds
+    ]
 
 
 def measure(run: Run) -> Found:
     """Every method on the same scans, clean and noisy."""
-    names = available(NAMES, run.size)[: 1 if run.toy else None]
+    names = objects(run.size)
     tables = [each for noise_db in (None, NOISE_DB) for each in tables_of(run, names, noise_db)]
     options = {
-        "reach": REACH,
         "gate": GATE,
         "shift": SHIFT,
         "raw_degrees": RAW,
+        "start_degrees": {str(noise_db): each for noise_db, each in START.items()},
         "noise_db": NOISE_DB,
     }
-    options |= {"fixed_variances": methods.FIXED, "held": methods.HELD, **SETTINGS[run.size]}
+    options |= {"fixed_variances": methods.FIXED, "held": methods.HELD, **MULTIVIEW[run.size]}
     return Found(
         tables, options, missing=[] if run.toy else [name for name in NAMES if name not in names]
     )
@@ -263,19 +198,23 @@ def measure(run: Run) -> Found:
 
 def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Record]:
     """Rotation errors, held-out residuals and displacements, a column for each object."""
-    contestants = list(methods.joint(SETTINGS[run.size]["components"]))
+    contestants = list(methods.joint(MULTIVIEW[run.size]["components"]))
     turns: dict[str, list[list[float]]] = {method: [] for method in [*FIRST, *contestants]}
+    free: dict[str, list[list[float]]] = {method: [] for method in turns}
     gaps: dict[str, list[list[float]]] = {method: [] for method in turns}
     ways: dict[str, list[list[float]]] = {method: [] for method in turns}
     clock: dict[str, list[float]] = {method: [] for method in contestants}
     for name in names:
         whole, published = scans(name, run.size)
         surfaces = [metrics.Surface.of(scan) for scan in whole]
-        given = [problem(name, run.size, seed, noise_db) for seed in run.seeds]
+        given = [RangeScans(run.size, name, noise_db).given(seed) for seed in run.seeds]
         for method in turns:
             found = [trial(run, name, method, seed, noise_db) for seed in run.seeds]
             both = list(zip(found, given, strict=True))
             turns[method].append([degrees(each.poses, problem.truth) for each, problem in both])
+            free[method].append(
+                [after_best_turn(each.poses, problem.truth) for each, problem in both]
+            )
             gaps[method].append(
                 [
                     residual(surfaces, on_scans(each.poses, problem, published))
@@ -295,14 +234,25 @@ def tables_of(run: Run, names: Sequence[str], noise_db: float | None) -> list[Re
         table(
             f"Rotation error [deg] {title}", names, turns, paper=paper, seconds=seconds, digits=2
         ),
+        table(f"After the best common turn [deg] {title}", names, free, digits=2),
         table(f"Held-out residual [1e-3 of the extent] {title}", names, gaps, digits=2),
         table(f"Displacement [1e-3 of the extent] {title}", names, ways, digits=1),
     ]
 
 
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    return [
+        each
+        for what in ("Rotation", "Held-out")
+        for each in record["tables"]
+        if what in each["title"]
+    ]
+
+
 def claims(record: Record) -> list[Claim]:
     """The paper's order: with noise, both forms of JRMPC below motion averaging."""
-    clean, _, _, noisy, _, _ = record["tables"]
+    clean, noisy = (each for each in record["tables"] if each["title"].startswith("Rotation"))
     found = below_each(clean, "JRMPC-B", ["MV-ICP", "MAICP", "JRMPC-I"])
     found += below_each(noisy, "JRMPC-B", ["MAICP", "MATrICP", "JRMPC-I"])
     found += below_each(noisy, "JRMPC-I", ["MAICP", "MATrICP"])

@@ -7,11 +7,13 @@ from scipy.spatial import cKDTree
 from coframe.data import datasets, simulate
 from experiments.claims import Claim, mean_of
 from experiments.models import model
+from experiments.problems import PAPER_COUNT, TOY_COUNT
 from experiments.record import Found, Record, Run, table
-from experiments.simulated import PAPER_COUNT, TOY_COUNT
+from experiments.trials import Job
 
 NAME = "noise"
 TITLE = "Noise of the authors' own views beside ours"
+SENTENCE = "Not in the paper."
 LEVELS_DB = (10.0, 15.0, 20.0, 25.0, 30.0)
 NEIGHBOURS = 20
 OUTLIERS = 0.3
@@ -37,6 +39,11 @@ NOTES = (
 )
 
 
+def jobs(run: Run) -> list[Job]:
+    """None: only views are looked at."""
+    return []
+
+
 def measure(run: Run) -> Found:
     """The four views of each level, and the authors' four."""
     count = TOY_COUNT if run.toy else PAPER_COUNT
@@ -55,6 +62,11 @@ def measure(run: Run) -> Found:
     return Found(
         [table("Thickness", [f"view {j}" for j in range(1, 5)], rows, errors=False)], options
     )
+
+
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    return []
 
 
 def claims(record: Record) -> list[Claim]:

@@ -10,19 +10,27 @@ import numpy as np
 
 from coframe.data.simulate import SimulatedScene
 from experiments.claims import Claim, below_each, standing
-from experiments.drawing import COLOURS, MARKERS
+from experiments.drawing import STYLES, band, legend, line
 from experiments.methods import ITERATIONS, PAIRWISE
 from experiments.models import MODELS
+from experiments.problems import FOUR, Views
 from experiments.record import Found, Record, Run, table
-from experiments.simulated import FOUR, Runs, rmse, runs
+from experiments.report import beside, chosen
+from experiments.simulated import Runs, asked, rmse, runs
+from experiments.trials import Job
 
 NAME = "outliers"
 TITLE = "Rotation error against outliers (SNR 10 dB), and learning curves (20 % outliers)"
+SENTENCE = (
+    "The paper shows curves over 100 realisations and no figures; natural logarithms, lower "
+    "is better. At 10 dB the noise is as wide as the limbs, which wide and round components "
+    "stand best."
+)
 SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"models": MODELS, "percent": (0, 20, 30, 40)},
     "toy": {"models": ("bunny",), "percent": (30,)},
 }
-SEEDS = {"paper": (0, 1, 2, 3, 4), "toy": (0, 1)}
+SEEDS = {"paper": tuple(range(20)), "toy": (0, 1)}
 NOISE_DB = 10.0
 MANY = 20  # percent of outliers, from where on the paper's order is expected
 POOLED = "20 % and more"
@@ -30,6 +38,8 @@ SETTLED = 0.1  # of log-RMSE
 CURVE = 20  # percent of outliers of the learning curves; at toy size, the largest there is
 RIVALS = ("ICP", "CPD / ECMPR", "GMMReg")
 LEARNING = "learning, mean log-RMSE after each iteration"
+EVERY = 5  # iterations between two points of a drawn curve
+SCATTER = "learning, standard error of it"
 NOTES = (
     "Natural logarithms. The paper shows these as curves without figures, over 100 realisations.",
     (
@@ -64,20 +74,39 @@ KNOWN: dict[str, str] = {
 }
 
 
+def problems(size: str) -> dict[tuple[str, int], Views]:
+    """By model and share of outliers."""
+    settings = SETTINGS[size]
+    return {
+        (name, percent): Views(size, name, FOUR, NOISE_DB, percent / 100)
+        for name in settings["models"]
+        for percent in settings["percent"]
+    }
+
+
+def jobs(run: Run) -> list[Job]:
+    """Every method on the same views."""
+    return asked(run, problems(run.size).values())
+
+
 def measure(run: Run) -> Found:
     """Every method on the same views."""
     settings = SETTINGS[run.size]
     names, percents = settings["models"], settings["percent"]
-    found = {
-        (name, percent): runs(run, name, noise_db=NOISE_DB, outliers=percent / 100)
-        for name in names
-        for percent in percents
-    }
+    found = {each: runs(run, given) for each, given in problems(run.size).items()}
     tables = [
         errors(name, percents, [found[name, percent] for percent in percents]) for name in names
     ]
     curve = CURVE if CURVE in percents else max(percents)
-    curves = {name: learning(found[name, curve]) for name in names}
+    learnt = {name: learning(found[name, curve]) for name in names}
+    curves = {
+        name: {method: values.mean(0).round(4).tolist() for method, values in each.items()}
+        for name, each in learnt.items()
+    }
+    scatter = {
+        name: {method: standard_errors(v).round(4).tolist() for method, v in each.items()}
+        for name, each in learnt.items()
+    }
     return Found(
         tables,
         {
@@ -89,11 +118,11 @@ def measure(run: Run) -> Found:
         },
         run.figure(
             f"{NAME}.svg",
-            lambda figure: draw(figure, tables, curves),
+            lambda figure: draw(figure, tables, curves, scatter),
             width=4 * len(names),
             height=6,
         ),
-        {LEARNING: curves},
+        {LEARNING: curves, SCATTER: scatter},
     )
 
 
@@ -113,6 +142,13 @@ def errors(name: str, percents: Sequence[int], found: Sequence[Runs]) -> Record:
         rows,
         seconds=seconds,
     )
+
+
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    names = [each["title"].split(":")[0] for each in record["tables"]]
+    tables = [chosen(each, [POOLED]) for each in record["tables"]]
+    return [beside(tables, f"Mean log-RMSE, outliers {POOLED}", names)]
 
 
 def claims(record: Record) -> list[Claim]:
@@ -149,47 +185,49 @@ def log_rmse(poses: np.ndarray, scene: SimulatedScene) -> float:
     return float(np.log(rmse(poses, scene)))
 
 
-def learning(each: Runs, iterations: int = ITERATIONS) -> dict[str, list[float]]:
-    """The mean log-RMSE after each iteration; a method that has stopped stays where it is.
-
-    `register` counts all its levels.
+def learning(each: Runs, iterations: int = ITERATIONS) -> dict[str, np.ndarray]:
+    """The log-RMSE of every realisation after each iteration, (n, iterations); a method that has
+    stopped stays where it is. `register` counts all its levels.
     """
-    curves = {}
-    for name, trials in each.trials.items():
-        errors = [
+    return {
+        name: np.array(
             [
-                log_rmse(poses, scene)
-                for poses in [*trial.history, *[trial.poses] * iterations][:iterations]
+                [
+                    log_rmse(poses, scene)
+                    for poses in [*trial.history, *[trial.poses] * iterations][:iterations]
+                ]
+                for trial, scene in zip(trials, each.scenes, strict=True)
             ]
-            for trial, scene in zip(trials, each.scenes, strict=True)
-        ]
-        curves[name] = np.mean(errors, 0).round(4).tolist()
-    return curves
+        )
+        for name, trials in each.trials.items()
+    }
 
 
-def draw(figure: Any, tables: list[Record], curves: Record) -> None:
-    """Errors above, learning curves below, a column for each model."""
+def standard_errors(each: np.ndarray) -> np.ndarray:
+    """Of the mean over the first axis; 0 of a single realisation."""
+    count = len(each)
+    return each.std(0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(each.shape[1:])
+
+
+def draw(figure: Any, tables: list[Record], curves: Record, errors: Record) -> None:
+    """Errors above, learning curves below, with bands of two standard errors; a column for each
+    model.
+    """
     axes = figure.subplots(2, len(tables), squeeze=False)
-    for column, each, (name, learnt) in zip(axes.T, tables, curves.items(), strict=True):
+    for column, each, name in zip(axes.T, tables, curves, strict=True):
         percents = [int(column.split()[0]) for column in each["columns"][:-1]]
         for row in each["rows"]:
             method = row["method"]
-            if method in COLOURS:
-                column[0].plot(
-                    percents,
-                    row["ours"][:-1],
-                    color=COLOURS[method],
-                    marker=MARKERS[method],
-                    label=method,
-                )
-                column[1].plot(
-                    range(1, len(learnt[method]) + 1), learnt[method], color=COLOURS[method]
-                )
+            if method not in STYLES:
+                continue
+            values = np.array(row["each"][:-1]).T
+            line(column[0], method, percents, row["ours"][:-1])
+            band(column[0], method, percents, row["ours"][:-1], standard_errors(values))
+            learnt = curves[name][method]
+            some = np.arange(0, len(learnt), EVERY)
+            line(column[1], method, some + 1, np.take(learnt, some), markevery=len(some) // 5)
+            scatter = np.take(errors[name][method], some)
+            band(column[1], method, some + 1, np.take(learnt, some), scatter)
         column[0].set(title=name, xlabel="outliers [%]", ylabel="log-RMSE")
         column[1].set(xlabel="iteration", ylabel="log-RMSE")
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(COLOURS),
-        fontsize="small",
-    )
+    legend(figure, axes[0, 0], len(STYLES))

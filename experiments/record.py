@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -16,10 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from experiments.trials import Store
+from experiments import provenance
+from experiments.trials import Job, Store
 
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
+EVERYTHING = "everything"
 
 
 @dataclass(frozen=True)
@@ -62,31 +63,37 @@ class Experiment(Protocol):
     TITLE: str
     SEEDS: Mapping[str, tuple[int, ...]]  # by size
     NOTES: Sequence[str]
+    SENTENCE: str  # what to know when reading the tables, on the short page
     # claims of the paper, or about ours, that our runs do not bear out, and why
     KNOWN: Mapping[str, str]
+    jobs: Callable[[Run], Sequence[Job]]  # the trials that it needs
     measure: Callable[[Run], Found]
+    # of what was recorded: the tables of the short page
+    shown: Callable[[Record], Sequence[Record]]
     # of what was recorded, so that it can be judged again without a run
     claims: Callable[[Record], Sequence[Any]]
 
 
 def run(experiment: Experiment, given: Run) -> Record:
     """Measure, and write down with what and on what."""
-    began, before = time.perf_counter(), given.store.seconds
     found = experiment.measure(given)
+    jobs = experiment.jobs(given)
     return {
         "name": experiment.NAME,
         "title": experiment.TITLE,
         "size": given.size,
         "seeds": list(given.seeds),
         "options": dict(found.options),
-        "seconds": round(
-            time.perf_counter() - began + given.store.seconds - before, 1
-        ),  # and of trials of an earlier start
         "tables": list(found.tables),
         "figures": list(found.figures),
         "curves": dict(found.curves),
         "missing": list(found.missing),
+        "seconds": round(sum(given.store.get(job).seconds for job in jobs), 1),
         "code": code(),
+        "digests": {
+            "measure": provenance.of_measure(experiment.NAME),
+            "methods": {job.method: job.digest for job in jobs},
+        },
         "versions": {"python": platform.python_version()}
         | {p: version(p) for p in ("coframe", "numpy", "scipy", "numba")},
         "machine": {
@@ -95,6 +102,17 @@ def run(experiment: Experiment, given: Run) -> Record:
             "load": round(os.getloadavg()[1], 1) if hasattr(os, "getloadavg") else None,
         },
     }
+
+
+def outdated(found: Record) -> list[str]:
+    """What of a record is of older code than this: methods, and "tables" where they are measured
+    otherwise now. Of records without digests: all.
+    """
+    digests = found.get("digests")
+    if digests is None:
+        return [EVERYTHING]
+    old = [m for m, each in digests["methods"].items() if each != provenance.of_method(m)]
+    return old + ["tables"] * (digests["measure"] != provenance.of_measure(found["name"]))
 
 
 def code() -> str:
@@ -151,13 +169,6 @@ def table(
             for name in dict.fromkeys([*paper, *rows])
         ],
     }
-
-
-def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """A result, and the seconds it took."""
-    began = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - began
 
 
 def figure_file(

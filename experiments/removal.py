@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from coframe import geometry
 from coframe.data.simulate import SimulatedScene
-from coframe.result.registration import Registration
-from experiments import drawing, methods
+from experiments import drawing
 from experiments.claims import Claim, mean_of
+from experiments.problems import FOUR, Views
 from experiments.record import Found, Record, Run, table
-from experiments.simulated import FOUR, views
+from experiments.trials import Job, Trial
 
 NAME = "removal"
 TITLE = "Outliers told by the variance of their component (30 % outliers, one realisation)"
+SENTENCE = "One realisation; the paper says 10 dB, and its pictures look like 20."
 MODEL = "armadillo"
 NOISE_DB, OUTLIERS = (10.0, 20.0), 0.3  # the paper says 10; its pictures look like 20
 STEPS = (5, 15, 30, 100)  # iterations after which the means are shown; the last is the result
@@ -34,6 +36,27 @@ NOTES = (
 )
 
 
+def problem(size: str, noise_db: float) -> Views:
+    """Of the paper's first experiment."""
+    return Views(size, MODEL, FOUR, noise_db, OUTLIERS)
+
+
+def levels(size: str) -> tuple[float, ...]:
+    """One, at toy size."""
+    return NOISE_DB[: 1 if size == "toy" else None]
+
+
+def jobs_at(run: Run, noise_db: float) -> list[Job]:
+    """JRMPC-B after so many iterations, and `register`."""
+    names = [*(f"JRMPC-B, {n} iterations" for n in STEPS), "register"]
+    return [Job(problem(run.size, noise_db), name, run.seeds[0], model=True) for name in names]
+
+
+def jobs(run: Run) -> list[Job]:
+    """At all levels of noise."""
+    return [job for noise_db in levels(run.size) for job in jobs_at(run, noise_db)]
+
+
 def measure(run: Run) -> Found:
     """One realisation of the paper's first experiment, looked at closely."""
     rows: dict[str, list[float]] = {}
@@ -41,23 +64,19 @@ def measure(run: Run) -> Found:
     sizes: dict[str, list[float]] = {}
     seconds: dict[str, float] = {}
     figures: list[str] = []
-    for noise_db in NOISE_DB[: 1 if run.toy else None]:
+    for noise_db in levels(run.size):
         label = f"{noise_db:.0f} dB"
-        scene = views(MODEL, run.size, FOUR, noise_db, OUTLIERS, run.seeds[0])
-        start, rng = methods.centred(scene.clouds), lambda: np.random.default_rng(run.seeds[0])
-        trials = {n: methods.batch_from_nothing(scene.clouds, start, rng(), n) for n in STEPS}
-        stages = {n: each.full for n, each in trials.items()}
-        found = {
-            "JRMPC-B": trials[STEPS[-1]],
-            "register": methods.register(scene.clouds, start, rng()),
-        }
-        for method, trial in found.items():
-            rows[f"{method}, {label}"] = split(trial.full, scene, MULTIPLE)
-            seconds[f"{method}, {label}"] = trial.seconds
+        scene = problem(run.size, noise_db).scene(run.seeds[0])
+        *steps, last, ours = (run.store.get(job) for job in jobs_at(run, noise_db))
+        stages = dict(zip(STEPS, [*steps, last], strict=True))
+        for method, inlier in (
+            ("JRMPC-B", inliers(last)),
+            ("register", ours.more["inliers"]),
+        ):
+            rows[f"{method}, {label}"] = split(inlier, scene)
+            seconds[f"{method}, {label}"] = (last if method == "JRMPC-B" else ours).seconds
         shares[label] = list(outlying(stages[STEPS[-1]], scene))
-        sizes[label] = [
-            float(np.ptp(result.mixture.means, axis=0).max()) for result in stages.values()
-        ]
+        sizes[label] = [float(np.ptp(each.more["means"], axis=0).max()) for each in stages.values()]
         figures += run.figure(
             f"{NAME}-{label.replace(' ', '')}.png",
             lambda figure, scene=scene, stages=stages: draw(figure, scene, stages),
@@ -89,6 +108,11 @@ def measure(run: Run) -> Found:
     return Found(tables, options, figures)
 
 
+def shown(record: Record) -> list[Record]:
+    """What the short page shows."""
+    return record["tables"][:1]
+
+
 def claims(record: Record) -> list[Claim]:
     """What the paper says of its figure."""
     rows, shares, sizes = (mean_of(each) for each in record["tables"])
@@ -117,11 +141,21 @@ def claims(record: Record) -> list[Claim]:
     return found
 
 
-def split(result: Registration, scene: SimulatedScene, multiple: float) -> list[float]:
+def reliable(trial: Trial) -> np.ndarray:
+    """Which spheres describe the scene: those that are not wide."""
+    variances = trial.more["variances"]
+    return variances <= MULTIPLE * np.median(variances)
+
+
+def inliers(trial: Trial) -> np.ndarray:
+    """Which of all points a reliable sphere explains best."""
+    return np.append(reliable(trial), False)[trial.more["labels"]]  # -1: the uniform class
+
+
+def split(inlier: np.ndarray, scene: SimulatedScene) -> list[float]:
     """Share of outliers that are removed, share of others that stay, share of outliers among all
     before and after.
     """
-    inlier = np.concatenate(result.inliers(multiple if result.mixture.spherical else None))
     outlier = np.concatenate(scene.outliers)
     return [
         float(np.mean(~inlier[outlier])),
@@ -131,11 +165,10 @@ def split(result: Registration, scene: SimulatedScene, multiple: float) -> list[
     ]
 
 
-def outlying(result: Registration, scene: SimulatedScene) -> tuple[float, float]:
+def outlying(trial: Trial, scene: SimulatedScene) -> tuple[float, float]:
     """The share of outliers among the points of unreliable components, and of reliable ones."""
-    labels, outlier = np.concatenate(result.labels), np.concatenate(scene.outliers)
-    good = result.reliable(MULTIPLE)
-    explained = labels >= 0
+    labels, outlier = trial.more["labels"], np.concatenate(scene.outliers)
+    good, explained = reliable(trial), labels >= 0
     wide = explained & ~good[labels]
     fine = explained & good[labels]
     return float(outlier[wide].mean()) if wide.any() else 0.0, (
@@ -143,27 +176,34 @@ def outlying(result: Registration, scene: SimulatedScene) -> tuple[float, float]
     )
 
 
-def draw(figure: Any, scene: SimulatedScene, stages: dict[int, Registration]) -> None:
+def draw(figure: Any, scene: SimulatedScene, stages: dict[int, Trial]) -> None:
     """The nine panels of the paper's figure."""
     axes = figure.subplots(3, 3).ravel()
     last = stages[STEPS[-1]]
+    placed = [
+        geometry.transform(T, cloud) for T, cloud in zip(last.poses, scene.clouds, strict=True)
+    ]
+    ends = np.cumsum([len(cloud) for cloud in placed])[:-1]
+    cleaned = [
+        cloud[keep] for cloud, keep in zip(placed, np.split(inliers(last), ends), strict=True)
+    ]
+    good, means, variances = reliable(last), last.more["means"], last.more["variances"]
     for j in (0, 1):
         cloud, outlier = scene.clouds[j], scene.outliers[j]
         drawing.clouds(
             axes[j], [cloud[~outlier], cloud[outlier]], f"set {j + 1} and its outliers", size=1.5
         )
-    axes[2].hist(np.sqrt(last.mixture.variances), bins=60, color="#1f77b4")
-    axes[2].axvline(np.sqrt(MULTIPLE * np.median(last.mixture.variances)), color="#d62728")
+    axes[2].hist(np.sqrt(variances), bins=60, color="#666666")
+    axes[2].axvline(np.sqrt(MULTIPLE * np.median(variances)), color="#000000", linestyle="--")
     axes[2].set_title("deviations, threshold", fontsize="small")
     for panel, n in zip(axes[3:6], STEPS[:3], strict=True):
-        drawing.clouds(panel, [stages[n].mixture.means], f"means after {n} iterations", size=1.5)
-    good, means = last.reliable(MULTIPLE), last.mixture.means
+        drawing.clouds(panel, [stages[n].more["means"]], f"means after {n} iterations", size=1.5)
     drawing.clouds(
         axes[6],
         [means[good], means[~good]],
         "means split",
         size=1.5,
-        colours=("#1f77b4", "#d62728"),
+        colours=("#b8b8b8", "#c1121f"),
     )
-    drawing.clouds(axes[7], last.aligned(), "registered")
-    drawing.clouds(axes[8], last.cleaned(MULTIPLE), "after removal")
+    drawing.clouds(axes[7], placed, "registered")
+    drawing.clouds(axes[8], cleaned, "after removal")

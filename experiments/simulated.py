@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""What the experiments on simulated views share: views, and errors over all realisations."""
+"""What the experiments on simulated views share: errors over all realisations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from coframe.data import simulate
 from coframe.data.simulate import SimulatedScene
 from coframe.evaluate import metrics
 from experiments import methods
 from experiments.methods import PAIRWISE
-from experiments.models import MODELS, model
+from experiments.problems import Views
 from experiments.record import Run
-from experiments.trials import Trial
-
-TOY_COUNT, PAPER_COUNT = (250, 350), (1000, 2000)  # points of a view
-FOUR = (0.0, 10.0, 20.0, 30.0)  # degrees
+from experiments.trials import Job, Trial
 
 Measure = Callable[[np.ndarray, SimulatedScene], float]  # of poses
 
@@ -56,42 +51,18 @@ def rmse(poses: np.ndarray, scene: SimulatedScene) -> float:
     return metrics.rotation_rmse(poses, scene.poses)
 
 
-def runs(
-    run: Run,
-    name: str,
-    contestants: Sequence[str] = tuple(PAIRWISE),
-    *,
-    degrees: tuple[float, ...] = FOUR,
-    noise_db: float,
-    outliers: float,
-) -> Runs:
-    """Views of a model as in the paper, one scene for each seed, and the trials of each method."""
-    scenes = [views(name, run.size, degrees, noise_db, outliers, seed) for seed in run.seeds]
-    setup = (
-        f"{run.size}-{name}-{'_'.join(f'{d:g}' for d in degrees)}deg-{noise_db:g}dB-{outliers:g}"
-    )
+def asked(
+    run: Run, given: Iterable[Views], contestants: Sequence[str] = tuple(PAIRWISE)
+) -> list[Job]:
+    """A trial for each problem, method and seed."""
+    return [
+        Job(each, method, seed) for each in given for method in contestants for seed in run.seeds
+    ]
 
-    def solved(method: str, scene: SimulatedScene, seed: int) -> Trial:
-        start, rng = methods.centred(scene.clouds), np.random.default_rng(seed)
-        key = f"{setup}-{seed}-{method.split()[0]}"
-        return run.store.get(key, lambda: PAIRWISE[method](scene.clouds, start, rng))
 
+def runs(run: Run, given: Views, contestants: Sequence[str] = tuple(PAIRWISE)) -> Runs:
+    """One scene for each seed, and the trials of each method."""
     return Runs(
-        scenes,
-        {
-            m: [solved(m, *each) for each in zip(scenes, run.seeds, strict=True)]
-            for m in contestants
-        },
-    )
-
-
-@cache
-def views(
-    name: str, size: str, degrees: tuple[float, ...], noise_db: float, outliers: float, seed: int
-) -> SimulatedScene:
-    """One realisation."""
-    rng = np.random.default_rng([seed, MODELS.index(name)])
-    count = TOY_COUNT if size == "toy" else PAPER_COUNT
-    return simulate.paper_views(
-        model(name, size), degrees, count, noise_db=noise_db, outliers=outliers, rng=rng
+        [given.scene(seed) for seed in run.seeds],
+        {m: [run.store.get(Job(given, m, seed)) for seed in run.seeds] for m in contestants},
     )

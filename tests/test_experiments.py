@@ -83,6 +83,7 @@ def test_every_experiment_leaves_its_record_and_pictures(folder, records):
         assert (each["name"], each["size"]) == (name, "toy")
         assert each["seeds"][0] == 0
         assert each["seconds"] >= 0
+        assert each["digests"]["measure"]
         assert each["versions"]["coframe"]
         assert each["tables"]
         for figure in each["figures"]:
@@ -108,7 +109,10 @@ def test_every_method_has_a_figure_and_a_time_in_every_table(records):
 
 @pytest.mark.slow
 def test_learning_curves_of_every_method_are_recorded(records):
-    ((_, curves),) = records["outliers"]["curves"].items()
+    curves, scatter = records["outliers"]["curves"].values()
+    assert {name: each.keys() for name, each in curves.items()} == {
+        name: each.keys() for name, each in scatter.items()
+    }
     for name, each in curves.items():
         (table,) = [
             table for table in records["outliers"]["tables"] if table["title"].startswith(name)
@@ -129,8 +133,8 @@ def test_claims_that_hold_at_any_size(records, module, name, text):
 
 
 @pytest.mark.slow
-def test_report_shows_every_table_and_every_claim(folder, records, module):
-    text = (folder / "RESULTS.md").read_text()
+def test_details_show_every_table_and_every_claim(folder, records, module):
+    text = (folder / "details.md").read_text()
     for name, each in records.items():
         assert f"\n## {each['name']}\n" in text
         for table in each["tables"]:
@@ -140,24 +144,99 @@ def test_report_shows_every_table_and_every_claim(folder, records, module):
                     assert f"{row['ours'][0]:.{table['digits']}f}" in text
         for claim in module(name).claims(each):
             assert f"- {claim.text}" in text
+    brief = (folder / "RESULTS.md").read_text()
+    assert "All figures are of the code that is here." in brief
+    assert all(figure in brief for each in records.values() for figure in each["figures"])
 
 
 def test_results_are_those_of_the_records(module):
-    """RESULTS.md is what `python -m experiments report` writes, its pictures are there and small,
-    and no claim surprises.
+    """The pages are what `python -m experiments report` writes, which names all that is of older
+    code; the pictures are there and small, and no claim surprises.
     """
     results = ROOT / "experiments" / "results"
     experiments, report = module("__main__").EXPERIMENTS, module("report")
     records = report.read(results, experiments)
     assert set(records) == NAMES
-    assert (ROOT / "RESULTS.md").read_text() == report.text(
-        records, experiments, "experiments/results"
-    )
+    for path, text in report.pages(records, experiments, None).items():
+        assert path.read_text() == text, f"{path}: run `python -m experiments report`"
+    assert len((ROOT / "RESULTS.md").read_text()) < 15_000  # a page that a person reads
     for name, each in records.items():
         assert each["size"] == "paper"
         assert not module("claims").surprises(experiments[name], each)
         for figure in each["figures"]:
             assert 0 < (results / figure).stat().st_size < 150_000
+
+
+def test_a_figure_of_older_code_is_named(module, monkeypatch):
+    record, report, provenance = module("record"), module("report"), module("provenance")
+    current = {
+        "name": "outliers",
+        "digests": {
+            "measure": provenance.of_measure("outliers"),
+            "methods": {m: provenance.of_method(m) for m in ("ICP", "JRMPC-B")},
+        },
+    }
+    assert record.outdated(current) == []
+    assert "code that is here" in report.state({"outliers": current})
+    current["digests"]["methods"]["ICP"] = "another"
+    assert record.outdated(current) == ["ICP"]
+    assert "`outliers` (ICP)" in report.state({"outliers": current})
+    current["digests"]["measure"] = "another"
+    assert record.outdated(current) == ["ICP", "tables"]
+    del current["digests"]
+    assert record.outdated(current) == ["everything"]
+
+
+def test_a_digest_is_of_code_not_of_words(module, tmp_path):
+    provenance = module("provenance")
+
+    def digest(text):
+        path = tmp_path / "file.py"
+        path.write_text(text)
+        provenance._digest_of_file.cache_clear()
+        return provenance.digest([path])
+
+    plain = digest("def f(x):\n    return x + 1\n")
+    assert digest('"""A."""\n\n\ndef f(x):  # why\n    """B."""\n    return (x + 1)\n') == plain
+    assert digest("def f(x):\n    return x + 2\n") != plain
+    assert digest("def f(x):\n    'a value'\n    return 'another'\n") != plain
+    provenance._digest_of_file.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("method", "entry"),
+    [
+        ("JRMPC-B", "paper/batch.py"),
+        ("JRMPC-I", "paper/incremental.py"),
+        ("ICP", "baselines/methods.py"),
+        ("pose graph", "baselines/averaged_icp.py"),
+        ("register", "api/register.py"),
+        ("coframe.track", "sequence/track.py"),
+        ("coframe.track_published", "paper/sequence.py"),
+    ],
+)
+def test_the_code_of_a_method_is_all_that_it_imports_but_carriers(module, method, entry):
+    """Whatever is imported either belongs to the digest or is listed as carrying values only."""
+    provenance = module("provenance")
+    own = set(provenance.files(provenance.LIBRARY, provenance.poses(method)))
+    carriers = set(provenance.files(provenance.LIBRARY, provenance.CARRIERS))
+    assert provenance.LIBRARY / entry in own
+    missing = {path for path in imported_by(provenance.LIBRARY, own) if path not in carriers} - own
+    assert not missing
+
+
+def imported_by(library, paths):
+    """The files of the library that these files import."""
+    import ast
+
+    found = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coframe"):
+                base = library.joinpath(*node.module.split(".")[1:])
+                places = [base, *(base / alias.name for alias in node.names)]
+                found |= {place.with_suffix(".py") for place in places}
+    return {path for path in found if path.exists() and path != library / "__init__.py"}
 
 
 def test_the_orders_that_the_paper_rests_on_must_hold(module):
@@ -227,15 +306,43 @@ def test_a_claim_that_does_not_come_out_as_expected_fails_after_the_record_is_wr
     main.main(["noise", "--output", str(tmp_path)])
 
 
-def test_kept_trials_are_not_run_again(module, tmp_path):
-    trials = module("trials")
-    made = trials.Trial(np.eye(4)[None], np.zeros((2, 1, 4, 4)), 1.5)
-    trials.Store(tmp_path).get("a", lambda: made)
-    again = trials.Store(tmp_path).get("a", lambda: pytest.fail("run again"))
-    np.testing.assert_array_equal(again.history, made.history)
-    assert again.seconds == 1.5
-    with pytest.raises(ValueError, match="poses only"):
-        again.full  # noqa: B018
+def test_kept_trials_are_not_run_again_unless_the_code_changed(module, tmp_path, monkeypatch):
+    trials, provenance = module("trials"), module("provenance")
+
+    class Counting:
+        key, runs = "toy-problem", 0
+
+        def solve(self, method, seed):
+            type(self).runs += 1
+            more = {"means": np.ones((5, 3))}
+            return trials.Trial(np.eye(4)[None] * seed, np.zeros((2, 1, 4, 4)), 1.5, more)
+
+    job = trials.Job(Counting(), "ICP", 2)
+    first = trials.Store(tmp_path).get(job)
+    again = trials.Store(tmp_path).get(job)
+    assert Counting.runs == 1
+    np.testing.assert_array_equal(again.poses, first.poses)
+    assert (again.seconds, dict(again.more)) == (1.5, {})
+    full = trials.Store(tmp_path).get(trials.Job(Counting(), "ICP", 2, model=True))
+    assert full.more["means"].shape == (5, 3)
+    monkeypatch.setattr(provenance, "of_method", lambda method: "of other code")
+    assert trials.Store(tmp_path).cost(job) is None
+    trials.Store(tmp_path).get(job)
+    assert Counting.runs == 3
+
+
+def test_a_run_goes_on_from_what_is_kept(module, tmp_path, capsys):
+    trials, runner, problems = module("trials"), module("runner"), module("problems")
+    given = problems.Views("toy", "bunny", (0.0, 10.0), 20.0, 0.0)
+    jobs = [trials.Job(given, "ICP", seed) for seed in (1, 0)]
+    store = trials.Store(tmp_path)
+    assert runner.run(jobs, store, seconds=0.0) == jobs[::-1]  # nothing is started
+    store.make(jobs[1])
+    assert runner.run(jobs, store, workers=1) == []
+    assert "2 trials, 1 of them kept" in capsys.readouterr().out
+    inside = store.get(jobs[0])  # of another process
+    np.testing.assert_array_equal(inside.poses, jobs[0].solve().poses)
+    assert runner.run(jobs, store) == []
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("3", (3,)), ("0-2,7", (0, 1, 2, 7))])

@@ -107,27 +107,13 @@ def planes_of(
     The largest patch that has no plane yet begins the next one. Its own normal is too uncertain to
     carry far, so the plane is fitted anew to all that it has found until that finds no more.
     """
-    plane = np.full(len(centres), -1)
-    count = 0
-    for first in np.argsort(-radii, kind="stable"):
-        if plane[first] >= 0:
-            continue
-        middle, normal = centres[first], normals[first]
-        same = np.zeros(len(plane), bool)
-        for _ in range(PASSES):
-            height = np.abs((centres - middle) @ normal)
-            found = (plane < 0) & (np.abs(normals @ normal) > SAME) & (height < tolerance)
-            if (found == same).all() or not found.any():
-                break
-            same = found
-            middle = centres[same].mean(0)
-            away = centres[same] - middle
-            if len(away) > len(normal):
-                normal = np.linalg.eigh(away.T @ away)[1][:, 0]
-        plane[same] = count
-        plane[first] = count
-        count += 1
-    return plane
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
+    order = np.argsort(-radii, kind="stable")
+    found: Int[Array, " n"] = plane_kernels.planes_of(
+        centres, normals, order, tolerance, SAME, PASSES
+    )
+    return found
 
 
 def parts_beyond_chance(

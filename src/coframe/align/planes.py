@@ -16,7 +16,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
-from coframe.align import plane_kernels
 from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
 from coframe.compute.per_cloud import Local
 from coframe.em.constraints import UNCONSTRAINED, Constraints
@@ -65,6 +64,7 @@ def settle(
     noise = float(np.sqrt(np.median(variances))) if len(variances) else radius
     # Points that coincide have patches without a size.
     smallest = max(min(max(SIGMAS * noise, radius / 16), radius), gate * SMALLEST)
+    some = [each.subset(np.flatnonzero(each.flat)) for each in some]
     poses = anchor = start
     while True:
         if gate < radius:
@@ -83,17 +83,16 @@ def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: flo
     `others` are in the common frame; `sign`: see `signs_of`.
     """
     frame = np.eye(len(pose))
+    flat = one.subset(np.flatnonzero(one.flat))
     smallest = max(float(np.median(one.radii)), gate * SMALLEST)
     while True:
         for _ in range(STEPS):
             centre = geometry.translation(pose)
-            J, height, weight = _rows(one, others, pose, frame, centre, gate, sign)
-            weighted = (J * weight[:, None]).T
-            H = weighted @ J
+            H, drawn = _attraction(flat, others, pose, frame, centre, gate, sign)
             mean = np.trace(H) / len(H)
             if not mean > 0:
                 return pose
-            twist = -np.linalg.solve(H + STAY * mean * np.eye(len(H)), weighted @ height)
+            twist = -np.linalg.solve(H + STAY * mean * np.eye(len(H)), drawn)
             pose = geometry.about(geometry.exp(twist)[None], centre)[0] @ pose
         if gate < smallest:
             return pose
@@ -119,17 +118,15 @@ def _step(
     signs = signs_of(surfaces, poses)
     partners = partners_of(surfaces, poses, gate)
 
-    def pull(j: int) -> list[tuple[Float[Array, "P P"], Float[Array, " P"]]]:
+    def attractions(j: int) -> list[tuple[Float[Array, "P P"], Float[Array, " P"]]]:
         found = []
         for i in partners[j]:
             motion = inverse[i] @ poses[j]
             sign = signs[i] * signs[j]
-            J, height, weight = _rows(some[j], surfaces[i], motion, poses[i], centre, gate, sign)
-            weighted = (J * weight[:, None]).T
-            found.append((weighted @ J, weighted @ height))
+            found.append(_attraction(some[j], surfaces[i], motion, poses[i], centre, gate, sign))
         return found
 
-    for j, found in enumerate(Local(range(M), threads).map(pull)):
+    for j, found in enumerate(Local(range(M), threads).map(attractions)):
         for i, (H, drawn) in zip(partners[j], found, strict=True):
             blocks[j, j] += H
             blocks[i, i] += H
@@ -162,7 +159,7 @@ def _step(
     return twists.reshape(M, P), centre
 
 
-def _rows(
+def _attraction(
     one: Surface,
     other: Surface,
     motion: Pose,
@@ -170,17 +167,15 @@ def _rows(
     centre: Float[Array, " D"],
     gate: float,
     sign: float,
-) -> tuple[Float[Array, "n P"], Float[Array, " n"], Float[Array, " n"]]:
-    """Per patch of one cloud near another: how a twist raises it, its height, its weight."""
+) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
+    """How the planes of another cloud draw the patches of one, all flat: H and the gradient."""
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
+    nearest = other.nearest
     x = geometry.transform(motion, one.centres)
-    flat = np.flatnonzero(one.flat)
-    distance, rows = other.nearest.query(x[flat], gate)
-    found = np.isfinite(distance)
-    near, rows, distance = flat[found], rows[found], distance[found]
-    turned = one.normals[near] @ geometry.rotation(motion).T
-    own = x[near], turned, one.facing[near], distance, rows
-    theirs = other.centres, other.normals, other.radii, other.flat, other.facing
-    x, normals, height = plane_kernels.facing_alike(*own, *theirs, float(sign), geometry.ALIKE)
-    x, normals = geometry.transform(frame, x), normals @ geometry.rotation(frame).T
-    J = np.einsum("nd,ndp->np", normals, geometry.levers(x - centre))
-    return J, height, (1 - (height / gate) ** 2) ** 2
+    return plane_kernels.attraction(
+        *(x, one.normals @ geometry.rotation(motion).T, one.facing),
+        *(nearest.points, nearest.order, nearest.boxes),
+        *(other.centres, other.normals, other.radii, other.flat, other.facing),
+        *(np.ascontiguousarray(frame), centre, float(gate), float(sign), geometry.ALIKE),
+    )
