@@ -26,7 +26,7 @@ MATCHER = "cliques/1 directions/1"
 WORDS = 200
 # [size] Nearest descriptors that correspond, of pairs that are tried once more.
 MORE_NEAREST = 3
-# [size] Motions that are verified of such a pair: of dragon, true ones are among the first four.
+# [size] Motions that are verified of such a pair: true ones that are found are among the first six.
 MORE_MOTIONS = 8
 
 Motions = Float[Array, "H 4 4"]
