@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scenes import simulated_scans
 
 from coframe import geometry
 from coframe.compute.per_cloud import Local
@@ -116,3 +117,30 @@ def test_a_scan_that_nobody_can_see_from_within_has_no_place() -> None:
     x = np.arange(0.0, 40.0)
     walls = [np.c_[x, np.full(40, float(height))] for height in (0, 8, 16, 24)]
     assert planar.planar_scan(np.concatenate(walls), START).place is None
+
+
+# Pairs that are tried once more
+
+
+def test_a_second_try_finds_what_the_first_does_and_more() -> None:
+    """Correspondences of more neighbours contain those of the nearest ones."""
+    bodies = simulated_scans(2, 900, 50.0, noise_db=45.0).clouds
+    one, other = (ThinScan.of((cloud - cloud.mean(0)) / 0.12) for cloud in bodies)
+    few, many = (
+        set(zip(*map(np.ndarray.tolist, match.correspondences(one, other, nearest)), strict=True))
+        for nearest in (1, match.MORE_NEAREST)
+    )
+    assert few < many
+    first = match.find_motions(one, other)
+    again = match.find_more_motions(one, other)
+    assert 0 < len(first) <= START.motions_per_pair < match.MORE_MOTIONS
+    assert len(again) <= match.MORE_MOTIONS
+
+
+def test_the_motions_of_two_edges_of_a_pair_are_those_of_one(scans: list[ThinScan]) -> None:
+    edge = edges_of(scans)[0]
+    away = geometry.pose(np.eye(3), np.array([3 * START.first_gate, 0, 0]))
+    stronger = replace(edge.best, motion=away @ edge.best.motion, weight=2 * edge.best.weight)
+    found = match.joined(edge, replace(edge, best=stronger, others=(edge.best,)))
+    assert found.best is stronger
+    assert [other.weight for other in found.others] == [edge.best.weight]

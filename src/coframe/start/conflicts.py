@@ -177,7 +177,7 @@ def _motions(
         ]
         return np.max(distances, axis=0) < recipe.first_gate
 
-    kept = []
+    kept: list[Motion] = []
     left = np.ones(len(every), bool)
     while left.any() and len(kept) < MAX_MOTIONS:
         alike = {k: same(k) & left for k in np.flatnonzero(left).tolist()}

@@ -174,8 +174,8 @@ def find_hypotheses(
         if len(different) == MAX_HYPOTHESES:
             break
         graph = best_graph(others, count, [*trusted, rival], recipe)
-        swapped = [_nearest(edge, graph.poses, recipe) for edge in others]
-        graph = best_graph(swapped, count, [*trusted, rival], recipe)
+        near = [_nearest(edge, graph.poses, recipe) for edge in others]
+        graph = best_graph(near, count, [*trusted, rival], recipe)
         if not any(_same(graph, other, recipe) for other in different):
             different.append(graph)
     return different

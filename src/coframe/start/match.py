@@ -24,6 +24,10 @@ from coframe.types import Array
 MATCHER = "cliques/1 directions/1"
 # [size] Descriptors that serve as words when clouds are compared.
 WORDS = 200
+# [size] Nearest descriptors that correspond, of pairs that are tried once more.
+MORE_NEAREST = 3
+# [size] Motions that are verified of such a pair: true ones that are found are among the first six.
+MORE_MOTIONS = 8
 
 Motions = Float[Array, "H 4 4"]
 Similar = Callable[[ThinScan, ThinScan, StartRecipe], float]
@@ -47,19 +51,39 @@ class Edge:
         return self.best.weight - max((other.weight for other in self.others), default=0.0)
 
 
-def correspondences(a: ThinScan, b: ThinScan) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-    """Rows of the points of both scans whose descriptors are each other's nearest."""
+def correspondences(
+    a: ThinScan, b: ThinScan, nearest: int = 1
+) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
+    """Rows of the points of both scans whose descriptors are among each other's nearest."""
     similarity = a.descriptors.astype(np.float32) @ b.descriptors.astype(np.float32).T
-    nearest = similarity.argmax(1)
-    mutual = np.flatnonzero(similarity[np.arange(len(a)), nearest] >= similarity.max(0)[nearest])
-    return mutual, nearest[mutual]
+    if nearest == 1:
+        best = similarity.argmax(1)
+        mutual = np.flatnonzero(similarity[np.arange(len(a)), best] >= similarity.max(0)[best])
+        return mutual, best[mutual]
+    nearest = min(nearest, len(a), len(b))
+    of_a = np.partition(similarity, -nearest, axis=1)[:, -nearest, None]
+    of_b = np.partition(similarity, -nearest, axis=0)[-nearest]
+    i, j = np.nonzero((similarity >= of_a) & (similarity >= of_b))
+    return i, j
 
 
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe = START) -> list[Motion]:
     """Motions that carry many points of a onto those of b with similar descriptors, best first."""
     if a.patches is not None and b.patches is not None:
         return directions.find_motions(a.patches, b.patches, recipe)
-    i, j = correspondences(a, b)
+    return _cliques(a, b, 1, recipe.motions_per_pair, recipe)
+
+
+def find_more_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe = START) -> list[Motion]:
+    """As `find_motions`, with more correspondences, and more motions of these."""
+    return _cliques(a, b, MORE_NEAREST, MORE_MOTIONS, recipe)
+
+
+def _cliques(
+    a: ThinScan, b: ThinScan, nearest: int, wanted: int, recipe: StartRecipe
+) -> list[Motion]:
+    """So many motions that correspondences among the nearest descriptors agree with, at most."""
+    i, j = correspondences(a, b, nearest)
     if len(i) < clique_kernels.MIN_CORRESPONDENCES:
         return []
     found = clique_kernels.find_motions(
@@ -67,7 +91,7 @@ def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe = START) -> list[
         b.points[j],
         a.normals[i],
         b.normals[j],
-        recipe.motions_per_pair,
+        wanted,
         recipe.neighbour_distance,
         recipe.min_normal_cosine,
         recipe.first_gate,
@@ -155,6 +179,12 @@ def _keys(scans: PerCloud[ThinScan], pairs: Sequence[Pair], recipe: StartRecipe)
 def _digest(scan: ThinScan) -> str:
     patches = [] if scan.patches is None else [scan.patches.centres]
     return digest(scan.points, scan.normals, scan.descriptors, *patches)
+
+
+def joined(one: Edge, other: Edge, recipe: StartRecipe = START) -> Edge:
+    """One edge with the motions of two of the same pair."""
+    found = _distinct([one.best, *one.others, other.best, *other.others], recipe)
+    return Edge(one.first, one.second, found[0], tuple(found[1:]), max(one.size, other.size))
 
 
 def edge_at(

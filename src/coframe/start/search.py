@@ -280,6 +280,9 @@ class _Search:
         edges = self._match(self.thin.scans, pairs, guesses)
         matches = _Matches(self.thin, edges, len(pairs))
         graphs, certain = graph.solve_graph(matches.edges, len(self.thin), self.recipe)
+        if len(graphs[0].groups) > 1 and self.described:
+            matches = self._match_again(matches, graphs[0].groups)
+            graphs, certain = graph.solve_graph(matches.edges, len(self.thin), self.recipe)
         if len(graphs[0].groups) > 1:
             matches = self._connect_groups(
                 matches,
@@ -289,6 +292,25 @@ class _Search:
             )
             graphs, certain = graph.solve_graph(matches.edges, len(self.thin), self.recipe)
         return self._decide(matches, graphs, certain)
+
+    @property
+    def described(self) -> bool:
+        """Whether scans are matched by descriptors."""
+        return self.thin.dimension == 3 and not all(self.thin.scans.map(assembly.has_patches))
+
+    def _match_again(self, matches: _Matches, groups: Groups) -> _Matches:
+        """Seek more motions of pairs that would connect groups, which costs more for each."""
+        member = {j: number for number, group in enumerate(groups) for j in group}
+        known = {(edge.first, edge.second): edge for edge in matches.edges}
+        pairs = [pair for pair in known if member[pair[0]] != member[pair[1]]]
+        pairs = self._some(sorted(pairs))
+        found = match.match_pairs(
+            matches.thin.scans, pairs, find=match.find_more_motions, recipe=self.recipe
+        )
+        for pair, edge in zip(pairs, found, strict=True):
+            known[pair] = match.joined(known[pair], edge, self.recipe)
+        edges = conflicts.resolved(matches.thin.scans, list(known.values()), self.recipe)
+        return replace(matches, edges=edges)
 
     def _match(
         self, scans: PerCloud[ThinScan], pairs: list[Pair], guesses: list[Motion] | None = None
@@ -349,8 +371,11 @@ class _Search:
         return _Matches(replace(matches.thin, scans=scans), [*old, *edges], tried)
 
     def _pairs_between(self, main: set[int], group: Sequence[int]) -> list[Pair]:
-        """Pairs of a cloud of each, or so many of them drawn."""
-        pairs = [(min(a, b), max(a, b)) for a in sorted(main) for b in group]
+        """Pairs of a cloud of each, or some of them."""
+        return self._some([(min(a, b), max(a, b)) for a in sorted(main) for b in group])
+
+    def _some(self, pairs: list[Pair]) -> list[Pair]:
+        """So many of the pairs as are tried at most, drawn."""
         most = self.recipe.max_pairs
         if len(pairs) <= most:
             return pairs
