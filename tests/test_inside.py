@@ -16,6 +16,8 @@ from coframe import geometry
 from coframe.api.inside import INSIDE
 from coframe.cli.commands import app
 from coframe.data import simulate
+from coframe.data.simulate import indoors
+from coframe.data.simulate.place import scanned, tripods
 from coframe.io import clouds as cloud_files
 from coframe.io.scan import Scan
 
@@ -98,3 +100,17 @@ def test_few_poses_or_other_knowledge_leave_the_start_alone(tmp_path: Path) -> N
     for j in (2, 3):
         cloud_files.write(tmp_path / f"s{j}.ptx", Scan(found.clouds[j]))
     assert coframe.register(tmp_path, options=QUICK).start != INSIDE
+
+
+def test_scans_of_one_hall_are_not_piled_up_around_the_instrument(tmp_path: Path) -> None:
+    """Floors and ceilings fit as well where all stations are one; the files know better."""
+    rng = np.random.default_rng(2)
+    at = np.array([(x, y, 1.6) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-5.0, 0.0, 5.0)])
+    hall = replace(indoors.hall(rng, unique=True), stations=tripods(rng, at))
+    options = {"points": 12_000, "reach": 20.0, "sigma": 0.005}
+    scans = scanned(replace(hall, options=options), rng, points=2_000)
+    poses = scans.poses.copy()
+    poses[:, :3, 3] += rng.normal(0, 0.1, (12, 3))
+    written(tmp_path, scans.clouds, poses)
+    few = replace(QUICK, iterations=2)
+    assert coframe.register(tmp_path, options=few).start == INSIDE

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coframe.align import planes
-from coframe.align.evidence import Agreement, agreement, any_at_odds, at_odds, better, contradicting
+from coframe.align.evidence import (
+    Agreement,
+    agreement,
+    at_odds,
+    better,
+    contradicting,
+    share_of,
+)
 from coframe.errors import InputError
 from coframe.geometry import identity
 from coframe.io import clouds as cloud_files
@@ -63,7 +70,9 @@ def agreeing(problem: "Problem", files: Sequence[Path]) -> Poses | None:
         doubtful = any(cloud_files.kind_of(path) == "pcd" for path in files)
         if doubtful:
             return poses if better(near.blocks, lie.blocks) else None
-        if not (any_at_odds(near) and better(lie.blocks, near.blocks)):
+        share = share_of(near.blocks)
+        rare = share is None or share.value <= 1 - problem.recipe.evidence.level
+        if rare or not better(lie.blocks, near.blocks):
             return poses
     return None
 

@@ -29,7 +29,8 @@ SURFACE = 50_000
 # [size] Neighbours that a local plane is fitted to.
 NEIGHBOURS = 8
 # [limit] A point farther from another cloud than this multiple of the spacing there, or of the
-# tolerance, is not on common surface.
+# tolerance, is not on common surface; nor is one where that cloud is thicker than this multiple of
+# what is usual, as at an edge.
 REACH = 3.0
 # [guard] Points: a component with less of a cloud is not seen by it.
 NOTHING = 1e-3
@@ -258,9 +259,16 @@ def _distances(
     ]
     trees = [cKDTree(cloud) if len(cloud) > NEIGHBOURS else None for cloud in clouds]
     chosen = [_some(cloud, count, rng) for cloud in clouds]
+    normals = [
+        np.zeros_like(some) if tree is None else _planes(some, cloud, tree).normals
+        for some, cloud, tree in zip(chosen, clouds, trees, strict=True)
+    ]
     found = []
     for a, b in pairs.tolist():
-        parts = [_to_plane(chosen[i], clouds[j], trees[j], tolerance) for i, j in ((a, b), (b, a))]
+        parts = [
+            _to_plane(chosen[i], normals[i], clouds[j], trees[j], tolerance)
+            for i, j in ((a, b), (b, a))
+        ]
         found.append(np.concatenate(parts))
     return found
 
@@ -269,24 +277,49 @@ def _some(points: Float[Array, "n D"], count: int, rng: np.random.Generator) -> 
     return points if len(points) <= count else points[rng.choice(len(points), count, replace=False)]
 
 
+@dataclass(frozen=True)
+class _Planes:
+    """The local planes of a surface near some points."""
+
+    nearest: Float[Array, " n"]  # distance of the nearest point of the surface
+    middles: Float[Array, "n D"]
+    normals: Float[Array, "n D"]
+    thickness: Float[Array, " n"]
+    spacing: Float[Array, " n"]
+
+
+def _planes(points: Float[Array, "n D"], surface: Float[Array, "m D"], tree: cKDTree) -> _Planes:
+    nearest, rows = tree.query(points, NEIGHBOURS)
+    around = surface[rows]
+    middles = around.mean(1)
+    centred = around - middles[:, None]
+    values, vectors = np.linalg.eigh(np.einsum("nki,nkj->nij", centred, centred) / NEIGHBOURS)
+    spacing = np.sqrt(values.sum(1) / NEIGHBOURS)
+    thickness = np.sqrt(np.maximum(values[:, 0], 0))
+    return _Planes(nearest[:, 0], middles, vectors[:, :, 0], thickness, spacing)
+
+
 def _to_plane(
     points: Float[Array, "n D"],
+    normals: Float[Array, "n D"],
     surface: Float[Array, "m D"],
     tree: cKDTree | None,
     tolerance: float | None,
 ) -> Float[Array, " _"]:
-    """Distances of points from the local planes of a surface, of those that are near it."""
+    """Distances of points from the local planes of a surface, of those that lie on it.
+
+    These are near it, their own surface faces as it does, and it has a plane there, not an edge.
+    """
     if tree is None or not len(points):
         return np.empty(0)
-    nearest, rows = tree.query(points, NEIGHBOURS)
-    around = surface[rows]
-    middle = around.mean(1)
-    centred = around - middle[:, None]
-    spacing = np.sqrt((centred**2).sum(2).mean(1) / NEIGHBOURS)
-    scatter = np.einsum("nki,nkj->nij", centred, centred)
-    normals = np.linalg.eigh(scatter)[1][:, :, 0]
-    near = nearest[:, 0] <= REACH * np.maximum(spacing, tolerance or 0.0)
-    return np.asarray(np.einsum("ni,ni->n", points - middle, normals)[near])
+    planes = _planes(points, surface, tree)
+    near = planes.nearest <= REACH * np.maximum(planes.spacing, tolerance or 0.0)
+    if not near.any():
+        return np.empty(0)
+    facing = np.einsum("ni,ni->n", normals, planes.normals) ** 2 >= ALIGN.evidence.along
+    flat = planes.thickness <= REACH * np.median(planes.thickness[near])
+    height = np.einsum("ni,ni->n", points - planes.middles, planes.normals)
+    return np.asarray(height[near & facing & flat])
 
 
 def _bridges(pairs: Int[Array, "L 2"], count: int) -> list[bool]:
