@@ -24,13 +24,13 @@ from coframe.data.simulate.particles import SYMMETRY, particles
 from coframe.particles import density_kernels as kernels
 from coframe.particles.fuse import (
     MIN_MARGIN,
-    RECIPE,
     _best,
     _checked,
     _prepare,
     _settle,
     halves,
 )
+from coframe.particles.recipe import PLANE, SPACE
 from coframe.particles.resolution import resolution
 from coframe.particles.search import Level, Motions, no_symmetry, place
 from coframe.threads import available_cores
@@ -160,14 +160,15 @@ class Levels:
 
     def __init__(self, problem: Problem) -> None:
         checked = _checked(problem.clouds, problem.sigma)
-        self.given, self.centres, self.unit = _prepare(*checked, RECIPE)
+        self.recipe = PLANE if problem.clouds[0].shape[1] == 2 else SPACE
+        self.given, self.centres, self.unit = _prepare(*checked, self.recipe)
         self.radius = float(np.quantile(np.linalg.norm(self.given.points, axis=1), 0.99))
         self.thin = self.given.thinned(200, np.random.default_rng(0))
 
     def of(self, chosen: np.ndarray) -> tuple[Level, Level]:
         return (
-            Level(self.thin.subset(chosen), RECIPE.coarse_blur, RECIPE, self.radius),
-            Level(self.given.subset(chosen), RECIPE.fine_blur, RECIPE, self.radius),
+            Level(self.thin.subset(chosen), self.recipe.coarse_blur, self.recipe, self.radius),
+            Level(self.given.subset(chosen), self.recipe.fine_blur, self.recipe, self.radius),
         )
 
     def poses(self, motions: Motions) -> np.ndarray:
@@ -199,7 +200,8 @@ def all_to_all(levels: Levels) -> Motions:
     shifts = np.zeros((M, M, D))
     for i in range(M):
         model = (*levels.of(np.array([i])), no_symmetry())
-        found = place(coarse, fine, model, RECIPE, np.random.default_rng(i), available_cores())
+        rng = np.random.default_rng(i)
+        found = place(coarse, fine, model, levels.recipe, rng, available_cores())
         relative[i] = [f.R[0, :D, :D] for f in found]
         shifts[i] = [f.t[0, :D] for f in found]
     both = (relative + relative.transpose(1, 0, 3, 2)) / 2
@@ -225,7 +227,7 @@ def by_all_to_all_and_sweeps(problem: Problem) -> np.ndarray:
     both = levels.of(np.arange(len(problem.clouds)))
     found, _ = _settle(
         *both,
-        RECIPE,
+        levels.recipe,
         np.random.default_rng(0),
         available_cores(),
         [motions],
@@ -350,8 +352,8 @@ def likelier(problem: Problem, poses: np.ndarray, agreed: np.ndarray) -> list[tu
     origin = np.median(levels.places(problem.truth), axis=0)
     truth, ours = (levels.motions(each, origin) for each in (problem.truth, poses))
     rows = []
-    for blur in (RECIPE.fine_blur, RECIPE.site_blur):
-        level = Level(given, blur, RECIPE, levels.radius)
+    for blur in (2 * levels.recipe.fine_blur, levels.recipe.fine_blur):
+        level = Level(given, blur, levels.recipe, levels.radius)
         table = level.table(level.density(truth, no_symmetry(), agreed), float(agreed.sum()))
         scores = np.zeros((2, 2, int((~agreed).sum())))
         for n, j in enumerate(np.flatnonzero(~agreed)):
