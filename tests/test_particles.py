@@ -327,7 +327,7 @@ def test_a_climb_ends_at_the_nearest_maximum() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         step = 0.02 * rng.normal(size=3)
-        moved = t + [*step[:2], 0.0]
+        moved = t + np.array([step[0], step[1], 0.0])
         turned = kernels.turned(R, np.array([0.0, 0.0, step[2]]))
         assert kernels.score(table, *own, turned, moved, *frame) <= value + 0.05
 
