@@ -14,7 +14,7 @@ from coframe.errors import InputError
 from coframe.geometry import pose, transform
 from coframe.particles.density_kernels import crowding
 from coframe.particles.fusion import Fit, Fusion, Structure
-from coframe.particles.recipe import FuseRecipe
+from coframe.particles.recipe import PLANE, SPACE, FuseRecipe
 from coframe.particles.resolution import fourier_correlation, resolution
 from coframe.particles.search import (
     RIVALS,
@@ -33,7 +33,6 @@ from coframe.particles.symmetry import find_symmetry, imposed_symmetry, likeness
 from coframe.threads import available_cores, pool, quiet_blas
 from coframe.types import Array, Poses
 
-RECIPE = FuseRecipe()
 # [limit] Particles that a structure can be fused from.
 FEWEST_PARTICLES = 4
 # [limit] Points of a particle.
@@ -140,8 +139,9 @@ def fuse(
                 "template: expected one class, found classes > 1; leave one of them out"
             )
     threads = threads or available_cores()
+    recipe = PLANE if clouds[0].shape[1] == 2 else SPACE
     with quiet_blas():
-        return _fuse(clouds, noise, symmetry, classes, template, seed, threads, RECIPE, on_step)
+        return _fuse(clouds, noise, symmetry, classes, template, seed, threads, recipe, on_step)
 
 
 def _checked(
@@ -281,7 +281,7 @@ def _fuse(
     scores = scores[order]
 
     warnings = []
-    sure = reproduced >= recipe.min_symmetry
+    sure = reproduced >= recipe.min_likeness
     if not sure:
         warnings.append(
             "no two random starts show the same structure, so that it is not known to be right and"
@@ -535,7 +535,7 @@ def _start(
     checks: list[Motions] = []
     scores: list[float] = []
     reproduced = 0.0
-    while len(refined) < MOST_CHAINS and reproduced < recipe.min_symmetry:
+    while len(refined) < MOST_CHAINS and reproduced < recipe.min_likeness:
         for motions in settled(levels[0], own):
             refined.append(motions)
             placed = place(*levels[1], (*levels[0], motions), recipe, rng, threads)

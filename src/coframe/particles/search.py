@@ -90,9 +90,10 @@ class Level:
         variance = particles.variances[:, :D].mean(1)
         crowd = kernels.crowding(particles.points, particles.first, blur)
         # n points at one spot count as the square root of n: localisations of one label are not
-        # independent, and neither are they one. A point counts by how sharply it is localised,
-        # compared with the blur.
-        self.weights = blur**2 / (blur**2 + variance) / np.sqrt(crowd)
+        # independent, and neither are they one. The density of the others has their noise beside
+        # the blur: only a point that is localised worse than is typical counts less.
+        typical = blur**2 + np.median(variance)
+        self.weights = np.minimum(typical / (blur**2 + variance), 1) / np.sqrt(crowd)
         sums = np.add.reduceat(self.weights, particles.first[:-1])
         self.masses = self.weights / np.repeat(sums, np.diff(particles.first))
         spots = np.add.reduceat(1 / crowd, particles.first[:-1])

@@ -106,10 +106,10 @@ def likeness(
 
     Levels are the coarse and the fine one of each.
 
-    1 is as well as at the motions themselves, 0 as badly as turned arbitrarily.
+    1 is as well as the first particles themselves, each in the structure made of the others; 0 is
+    as badly as turned arbitrarily.
     """
     coarse, fine = levels
-    first = fine.particles.first
     D = fine.particles.dimension
 
     def cloud(level: Level, at: Motions) -> tuple[Array, Array]:
@@ -122,7 +122,7 @@ def likeness(
         return np.ascontiguousarray(points[chosen]), weights / weights.sum()
 
     tables = [
-        level.table(level.density(motions, no_symmetry()), float(len(first) - 1))
+        level.table(level.density(motions, no_symmetry()), float(len(fine.particles)))
         for level in (coarse, fine)
     ]
     points, weights = cloud(other_levels[0], other)
@@ -164,9 +164,21 @@ def likeness(
             for S in some
         ]
     )
-    own, weights = cloud(fine, motions)
-    none = kernels.score(tables[1], own, weights, np.eye(3), np.zeros(3), fine.origin, fine.cell)
+    none = _against_others(fine, motions)
     return float((max(found) - arbitrary) / max(none - arbitrary, np.finfo(float).tiny))
+
+
+def _against_others(level: Level, motions: Motions) -> float:
+    """Mean log density of the points of a particle in the density of all others."""
+    own = level.particles
+    grid = level.density(motions, no_symmetry())
+    scores = []
+    for j in range(len(own)):
+        others = level.without(grid, j, motions, no_symmetry())
+        table = level.table(others, float(len(own) - 1))
+        rows, at = own.rows(j), (motions.R[j], motions.t[j], level.origin, level.cell)
+        scores.append(kernels.score(table, own.points[rows], level.masses[rows], *at))
+    return float(np.mean(scores))
 
 
 def _about(
