@@ -61,9 +61,7 @@ def judge(
     }
 
 
-def ours(
-    clouds: Sequence[np.ndarray], start: np.ndarray | None
-) -> tuple[np.ndarray, float, float]:
+def ours(clouds: Sequence[np.ndarray], start: np.ndarray | None) -> tuple[np.ndarray, float, float]:
     """coframe as anyone would call it: no option."""
     began, busy = time.perf_counter(), time.process_time()
     result = coframe.register(clouds, poses=start)
@@ -141,9 +139,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def ratios(
-    lines: Sequence[dict[str, Any]], key: str
-) -> dict[str, dict[str, float]]:
+def ratios(lines: Sequence[dict[str, Any]], key: str) -> dict[str, dict[str, float]]:
     """By peer and problem, how many times our time (or another figure, `key`) it took; "mean" is
     the geometric mean over the problems.
     """

@@ -164,3 +164,14 @@ def test_names_are_known_before_clouds_are_read(tmp_path: Path) -> None:
     names = cloud_files.names_of(cloud_files.expand([tmp_path]))
     assert names == [scan.name for scan in cloud_files.open_all([tmp_path])[0]]
     assert names == ["one", "several/a", "several/b"]
+
+
+@pytest.mark.parametrize("suffix", ["ply", "las", "laz", "e57", "pcd", "xyz", "ptx", "npy"])
+def test_headers_say_how_many_points_there_are(suffix: str, tmp_path: Path) -> None:
+    needs(suffix)
+    path = tmp_path / f"cloud.{suffix}"
+    cloud_files.write(path, Scan(np.random.default_rng(0).normal(size=(1000, 3)).round(6)))
+    found = cloud_files.rough_count(path)
+    assert found == 1000 if suffix in ("ply", "las", "laz", "e57") else 300 < found < 3000
+    path.write_bytes(path.read_bytes()[:90])
+    assert cloud_files.rough_count(path) >= 0

@@ -523,10 +523,17 @@ def test_clouds_with_the_same_reason_are_one_notice() -> None:
             numbers.Notice("weak", "a", "weak: only 12% of its points"),
             numbers.Notice("failed", "b", "failed: only 3% of its points"),
             numbers.Notice("weak", "c", "weak: only 18.5% of its points"),
+            numbers.Notice("weak", "d", "weak: it can slide along (0, 1.5, 0) by 2"),
+            numbers.Notice("weak", "e", "weak: it can slide along (0, 1.5, 0) by 1.3e+02"),
+            numbers.Notice("weak", "f", "weak: it can slide along (1, 0.0, 0) by 2"),
         ]
     )
     assert [(each.level, each.cloud) for each in found] == [
         ("weak", None),
         ("weak", "a, c"),
         ("failed", "b"),
+        ("weak", "d, e"),
+        ("weak", "f"),
     ]
+    assert found[1].message == "weak: only 12 to 18.5% of its points"
+    assert found[3].message == "weak: it can slide along (0, 1.5, 0) by 2 to 1.3e+02"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A cloud in a file is the same cloud, to the last bit, however large the blocks it is read in."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,3 +147,17 @@ def test_of_a_cloud_on_its_own_all_points_are_outliers(stored: OnDisk) -> None:
     some = labels.write_points(stored, view, None, None, 50)
     assert (some.labels == -1).all()
     assert (some.outlier_probability == 1).all()
+
+
+def test_memory_does_not_grow_with_the_points_that_are_written(tmp_path: Path) -> None:
+    view = CloudView(Normalisation(np.zeros((1, 3)), 1.0), np.eye(4), None)
+    rng = np.random.default_rng(0)
+    peaks = []
+    for count in (4, 40):
+        points = InMemory(rng.random((count * 4096, 3)), rows=4096)
+        cloud = replace(OnDisk.write(tmp_path / str(count), points.blocks()), rows=4096)
+        tracemalloc.start()
+        labels.write_points(cloud, view, None, None, 50)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]

@@ -373,7 +373,7 @@ def test_a_survey_on_the_command_line(
         app, [*arguments, "--check", "T0", "--check", "T1", "--components", "200"]
     )
     assert done.exit_code in (0, 1), done.output
-    assert "targets: RMS control" in done.output
+    assert "targets: RMS of control points" in done.output
     found = pose_files.read(Path("out/poses.json"))
     assert np.linalg.norm(found["scan0"][:3, 3] - scans.poses[0, :3, 3]) < 0.01
     options = json.loads(Path("out/run.json").read_text())["options"]

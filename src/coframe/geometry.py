@@ -71,7 +71,23 @@ def log_rotation(R: Float[Array, "*B D D"]) -> Float[Array, "*B W"]:
     """The inverse of `exp_rotation`, with an angle of at most pi."""
     if R.shape[-1] == 2:
         return np.arctan2(R[..., 1, 0] - R[..., 0, 1], R[..., 0, 0] + R[..., 1, 1])[..., None]
-    return Rotation.from_matrix(R.reshape(-1, 3, 3)).as_rotvec().reshape(*R.shape[:-2], 3)
+    # Four times the products of the entries x, y, z, w of the unit quaternion; the row of the
+    # largest entry is accurate. Several times faster than scipy, which checks its argument.
+    products = np.empty((*R.shape[:-2], 4, 4))
+    x, y, z = R[..., 0, 0], R[..., 1, 1], R[..., 2, 2]
+    squares = np.stack([1 + x - y - z, 1 - x + y - z, 1 - x - y + z, 1 + x + y + z], -1)
+    np.einsum("...ii->...i", products)[...] = squares
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        products[..., i, j] = products[..., j, i] = R[..., i, j] + R[..., j, i]
+        products[..., k, 3] = products[..., 3, k] = R[..., j, i] - R[..., i, j]
+    largest = squares.argmax(-1)[..., None, None]
+    q = np.take_along_axis(products, largest, -2)[..., 0, :]
+    q = np.where(q[..., 3:] < 0, -q, q)
+    sine, cosine = np.sqrt((q[..., :3] ** 2).sum(-1, keepdims=True)), q[..., 3:]
+    small = 2 / np.maximum(cosine, np.finfo(float).tiny)  # the quotient of angles that vanish
+    share = np.where(sine > 0, 2 * np.arctan2(sine, cosine) / np.where(sine > 0, sine, 1), small)
+    found: Float[Array, "*B W"] = share * q[..., :3]
+    return found
 
 
 def exp(twist: Float[Array, "*B P"]) -> Float[Array, "*B D1 D1"]:

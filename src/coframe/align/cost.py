@@ -12,6 +12,7 @@ from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.em import joint_sparse
 from coframe.errors import InputError
 from coframe.input.options import Options
+from coframe.io.clouds import rough_count
 from coframe.threads import available_cores
 
 UNITS = {
@@ -49,12 +50,17 @@ IMPORTED = 250_000_000
 # [size] What a run needs whatever its size, beyond what is imported.
 PROCESS = 60_000_000
 
-# Seconds on one thread, measured by benchmarks/outofcore.py: a guide, no more.
+# Seconds, measured by benchmarks/outofcore.py: a guide, no more.
 
-# [size] Bytes of files a second: read, stored, summarised, thinned and classified.
-BYTES = 4e6
-# [size] Seconds per cloud, point of a level and component: all iterations of all levels.
+# [size] Seconds per point, whatever the number of threads: files are read one after the other.
+READ = 7e-7
+# [size] Seconds per point on one thread: summarised, thinned, classified and written.
+POINT = 2e-6
+# [size] Seconds per cloud, point of a level and component, on one thread: all iterations of all
+# levels.
 WORK = 4e-7
+# [size] Seconds until work begins.
+BEGIN = 2.0
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,11 @@ def needed(clouds: int, options: Options, recipe: AlignRecipe = ALIGN) -> int:
 
 
 def estimate(paths: Sequence[Path], options: Options) -> Estimate:
-    """What files will take, from their number and size."""
+    """What files will take, from their number and that of their points."""
     threads = available_cores() if options.threads is None else options.threads
-    size = sum(path.stat().st_size for path in paths)
-    work = len(paths) * options.points * options.components * WORK
-    return Estimate(needed(len(paths), options), (size / BYTES + work) / threads)
+    points = sum(map(rough_count, paths))
+    work = points * POINT + len(paths) * options.points * options.components * WORK
+    return Estimate(needed(len(paths), options), BEGIN + points * READ + work / threads)
 
 
 def check(clouds: int, options: Options, memory: str | int, recipe: AlignRecipe = ALIGN) -> int:

@@ -80,6 +80,11 @@ class Surface:
         return np.median(self.centres, axis=0)
 
     @cached_property
+    def extent(self) -> float:
+        """The size of the box around the centres, see `geometry.extent`."""
+        return geometry.extent(self.centres)
+
+    @cached_property
     def nearest(self) -> Nearest:
         """The centres, to be searched."""
         return Nearest.of(cKDTree(self.centres))
@@ -455,15 +460,17 @@ def signs_of(
     Those of clouds seen from within face inwards; those of a cloud seen from one side are taken so
     that most of them face the middle of the scene.
     """
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
     middles = np.array([each.middle for each in surfaces])
     ends = np.einsum("jab,jb->ja", geometry.rotation(poses), middles) + geometry.translation(poses)
     middle = ends.mean(0)
+    inverse = geometry.inverse(poses)
     signs = np.ones(len(surfaces))
-    for j, (one, pose) in enumerate(zip(surfaces, poses, strict=True)):
+    for j, one in enumerate(surfaces):
         if one.aside:
-            inward = geometry.transform(geometry.inverse(pose), middle[None])[0] - one.centres
-            height = (inward * one.normals).sum(1)
-            decided = height.mean() / max(np.abs(height).mean(), np.finfo(float).tiny)
+            inside = geometry.transform(inverse[j], middle[None])[0]
+            decided = plane_kernels.facing(inside, one.centres, one.normals)
             signs[j] = np.sign(decided) if abs(decided) > recipe.sideways else 0.0
     return signs
 
@@ -570,12 +577,12 @@ def some_patches(surface: Surface, clouds: int) -> Surface:
 
 def partners_of(surfaces: Sequence[Surface], poses: Poses, margin: float = 0.0) -> list[list[int]]:
     """For each cloud those whose boxes overlap its own; of many, those with the nearest middles."""
-    boxes = []
-    for each, pose in zip(surfaces, poses, strict=True):
-        x = geometry.transform(pose, each.centres)
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
+    low, high = np.empty((2, len(surfaces), poses.shape[1] - 1))
+    for j, each in enumerate(surfaces):
         wide = margin + each.radii.max()
-        boxes.append((x.min(0) - wide, x.max(0) + wide))
-    low, high = np.array([box[0] for box in boxes]), np.array([box[1] for box in boxes])
+        plane_kernels.box(poses[j], each.centres, wide, low[j], high[j])
     middles = (low + high) / 2
     found = []
     for j in range(len(surfaces)):

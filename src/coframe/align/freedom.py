@@ -150,7 +150,7 @@ def free_direction(
         return None
     about = geometry.translation(pose)
     twist = _weakest(one, pose, agree)[0]
-    extent = geometry.extent(surfaces[cloud].centres)
+    extent = surfaces[cloud].extent
     step = float(np.median(surfaces[cloud].radii)) / 2
     if not step > 0 or not extent > 0:
         return None

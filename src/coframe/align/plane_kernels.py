@@ -86,6 +86,36 @@ def attraction(
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
+def facing(middle, centres, normals):
+    """How clearly most patches face a point: 1 where all do, -1 where all face away from it."""
+    n, D = centres.shape
+    total = size = 0.0
+    for k in range(n):
+        height = 0.0
+        for d in range(D):
+            height += (middle[d] - centres[k, d]) * normals[k, d]
+        total += height
+        size += abs(height)
+    return total / max(size, n * TINY)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def box(pose, points, wide, low, high):
+    """The box around points under a pose, wider by so much to all sides, into low and high."""
+    n, D = points.shape
+    low[:], high[:] = np.inf, -np.inf
+    for k in range(n):
+        for a in range(D):
+            x = pose[a, D]
+            for b in range(D):
+                x += pose[a, b] * points[k, b]
+            low[a], high[a] = min(low[a], x), max(high[a], x)
+    for a in range(D):
+        low[a] -= wide
+        high[a] += wide
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
 def meet(x, turned, one, distance, rows, other, sign, along, floor):
     """The columns of `evidence.Meeting`, but for the rows, of patches at x with normals `turned`.
 

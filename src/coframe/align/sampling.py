@@ -9,6 +9,7 @@ from coframe.align.recipe import ALIGN, DenoiseRecipe
 from coframe.em.estep import Cloud
 from coframe.input.normalise import Normalisation
 from coframe.input.source import Rows, Source
+from coframe.nearest import neighbours
 from coframe.types import Array, Points
 
 # [size] Patches of which the median decides whether a cloud is noisy.
@@ -49,7 +50,7 @@ def denoise(points: Points, recipe: DenoiseRecipe = ALIGN.denoise) -> tuple[Poin
     some = points[:: -(-len(points) // SAMPLE)]
     if not noisy(patches(tree, some, recipe), recipe):
         return points, 1.0
-    near = patches(tree, points, recipe)
+    near = every_patch(tree, recipe)
     normals = axes(near)[1][:, :, 0]
     height = ((points - near.mean(1)) * normals).sum(1)
     return points - height[:, None] * normals, points.shape[1] / near.shape[1]
@@ -59,6 +60,14 @@ def patches(tree: cKDTree, points: Points, recipe: DenoiseRecipe) -> Float[Array
     """The nearest neighbours of each point, nearest first."""
     count = min(recipe.neighbours, tree.n)
     return tree.data[tree.query(points, count)[1].reshape(len(points), count)]
+
+
+def every_patch(tree: cKDTree, recipe: DenoiseRecipe) -> Float[Array, "N k D"]:
+    """As `patches`, of all points of the tree."""
+    found = neighbours(tree, min(recipe.neighbours, tree.n))
+    near = np.empty((*found.shape, tree.m))
+    near[tree.indices] = tree.data[found]
+    return near
 
 
 def noisy(found: Float[Array, "N k D"], recipe: DenoiseRecipe) -> bool:

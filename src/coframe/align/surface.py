@@ -38,6 +38,7 @@ from coframe.em.constraints import Constraints
 from coframe.em.joint import DenseEquations
 from coframe.input.normalise import RADIUS, Normalisation
 from coframe.input.source import Rows, Source
+from coframe.nearest import neighbours
 from coframe.threads import available_cores, quiet_blas
 from coframe.types import Array, Points, Poses
 
@@ -132,7 +133,7 @@ def surface_of(points: Points, weights: Float[Array, " N"], recipe: DenoiseRecip
     wide = sampling.axes(some)[0]
     flatness = float(np.median(wide[:, 0] / np.maximum(wide[:, 1], np.finfo(float).tiny)))
     count = recipe.neighbours if noisy else recipe.inner
-    near = sampling.patches(tree, points, replace(recipe, neighbours=count))
+    near = sampling.every_patch(tree, replace(recipe, neighbours=count))
     normals = np.ascontiguousarray(sampling.axes(near)[1][:, :, 0])
     height = ((points - near.mean(1)) * normals).sum(1)
     return Surface(points, weights, points - height[:, None] * normals, normals, flatness, noisy)
@@ -191,9 +192,12 @@ class Scene:
             np.array([known > recipe.sideways for _, known in turned]),
         )
 
-    def facing_alike(self, near: Int[Array, "N k"], recipe: SurfaceRecipe) -> "Scene | None":
+    def facing_alike(
+        self, rows: Int[Array, " N"], near: Int[Array, "N k"], recipe: SurfaceRecipe
+    ) -> "Scene | None":
         """The scene with views turned so that neighbours face alike, where the centre cannot tell.
 
+        `near` are the neighbours of the points in `rows`.
         Clouds of which the centre cannot tell, and whose own neighbours face away from each other,
         were seen from all around: they are not oriented. None where views disagree however they
         are turned, as they do on both sides of a sheet.
@@ -201,8 +205,8 @@ class Scene:
         M = len(self.oriented)
         if self.oriented.all():
             return self
-        alike = np.einsum("nki,ni->nk", self.normals[near], self.normals).ravel()
-        pair = (self.cloud[:, None] * M + self.cloud[near]).ravel()
+        alike = np.einsum("nki,ni->nk", self.normals[near], self.normals[rows]).ravel()
+        pair = (self.cloud[rows, None] * M + self.cloud[near]).ravel()
         signed = np.bincount(pair, alike, M * M).reshape(M, M)
         total = np.bincount(pair, np.abs(alike), M * M).reshape(M, M)
         own = np.diagonal(signed) > recipe.min_agreement * np.diagonal(total)
@@ -314,6 +318,8 @@ def equations_of(
     # Points are in random order, so every so many of them are random ones of each cloud.
     at = np.arange(0, N, max(1, size // coverage))
     tree = cKDTree(scene.feet)
+    # In the tree's order neighbours follow each other, here and below: what they need is at hand.
+    at = tree.indices[np.isin(tree.indices, at)]
     cores = available_cores() if threads is None else threads
     parts = max(1, min(PARTS, NUMBERS // (6 * M) ** 2))
 
@@ -330,8 +336,9 @@ def equations_of(
             )
 
     # Of most points, nearly all of the nearest ones face alike.
-    near = tree.query(scene.feet, pool + pool // 2, workers=cores)[1]
-    facing = scene.facing_alike(near[:, 1 : recipe.denoise.inner], recipe.surface)
+    order = tree.indices
+    near = neighbours(tree, pool + pool // 2, cores)
+    facing = scene.facing_alike(order, near[:, 1 : recipe.denoise.inner], recipe.surface)
     if facing is None:
         return None
     scene = facing
@@ -342,8 +349,8 @@ def equations_of(
         before = some, near, *about
         share(surface_kernels.pool_normals, len(some), *before, after=lambda part: (pooled, lacks))
 
-    pool_normals(np.arange(N), near)
-    rest = np.flatnonzero(lacks)
+    pool_normals(order, near)
+    rest = order[lacks[order]]
     if len(rest):
         pool_normals(rest, tree.query(scene.feet[rest], CANDIDATES * pool, workers=cores)[1])
     scene = replace(scene, normals=pooled)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coframe.align import planes
-from coframe.align.evidence import Agreement, agreement, at_odds, better, contradicting
+from coframe.align.evidence import Agreement, agreement, any_at_odds, at_odds, better, contradicting
 from coframe.errors import InputError
 from coframe.geometry import identity
 from coframe.io import clouds as cloud_files
@@ -43,9 +43,10 @@ def agreeing(problem: "Problem", files: Sequence[Path]) -> Poses | None:
     """The poses inside files, if nothing else is known and the scans agree with them.
 
     They agree if near these poses they share surface, no scan contradicts the others, and they do
-    not contradict each other clearly more than as they lie. The viewpoint of a PCD is often where a
-    cloud was seen from, although its points are in the common frame: there, they must contradict
-    each other clearly less.
+    not contradict each other clearly more than as they lie. Contradictions as rare as chance makes
+    them do not count: scans piled up around one instrument may have fewer still. The viewpoint of a
+    PCD is often where a cloud was seen from, although its points are in the common frame: there,
+    they must contradict each other clearly less.
     """
     options = problem.options
     unknown = problem.known.turntable is None and not problem.survey.points and not problem.bound
@@ -60,7 +61,9 @@ def agreeing(problem: "Problem", files: Sequence[Path]) -> Poses | None:
             return None
         lie = _settled(problem, identity(len(poses), 3))
         doubtful = any(cloud_files.kind_of(path) == "pcd" for path in files)
-        if better(near.blocks, lie.blocks) if doubtful else not better(lie.blocks, near.blocks):
+        if doubtful:
+            return poses if better(near.blocks, lie.blocks) else None
+        if not (any_at_odds(near) and better(lie.blocks, near.blocks)):
             return poses
     return None
 

@@ -80,7 +80,7 @@ def judge(
         origin = frames.middle(poses)
         level = Level(options.components, options.points, 0, burn_in=recipe.judge_burn_in)
         rng = np.random.default_rng(options.seed)
-        run = Run(given.clouds, given.counts, frames, level, rng, options.threads, recipe=recipe)
+        run = Run(*given.drawn, frames, level, rng, options.threads, recipe=recipe)
         drawn = run.draw(options.points)
         fit = run.fit(drawn, frames.enter_poses(poses, origin), level)
         solution = Solution(fit, frames, origin, range(len(poses)))

@@ -404,6 +404,7 @@ class Part:
         """What the levels of a registration share; another attempt draws other points."""
         problem, options = self.problem, self.problem.options
         given = problem.given
+        clouds, counts = given.drawn
         whole = len(self.group) == len(given.names)
         priors = as_priors(problem.priors, self.frames, self.origin)
         targets = problem.survey.internal(self.frames, self.origin, self.group, options.motion)
@@ -414,8 +415,8 @@ class Part:
 
         silent = problem.reports.on_iteration is loop.carry_on
         return Run(
-            given.clouds if whole else given.clouds.subset(self.group),
-            [given.counts[j] for j in self.group],
+            clouds if whole else clouds.subset(self.group),
+            [counts[j] for j in self.group],
             self.frames,
             Level(
                 options.components, options.points, options.iterations, tolerance=options.tolerance

@@ -60,7 +60,7 @@ def refine(
             tolerance=options.tolerance,
         )
         rng = np.random.default_rng(options.seed)
-        run = Run(given.clouds, given.counts, frames, level, rng, options.threads, recipe=recipe)
+        run = Run(*given.drawn, frames, level, rng, options.threads, recipe=recipe)
         drawn = run.draw(options.points)
         fit = run.fit(drawn, frames.enter_poses(result.poses, origin), level)
         for _ in range(recipe.repetitions - 1):

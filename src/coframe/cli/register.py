@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from coframe import Iteration, Options, Registration
     from coframe.cli.watch import Watch
     from coframe.compute.cluster import Client
+    from coframe.report import Run
     from coframe.result.quality import Quality
     from coframe.types import Array
 
@@ -380,7 +381,7 @@ def register(
     if as_json:
         say_json(as_json_content(output, written, started))
     elif not quiet:
-        _show(result, quality, unit or "", output, written)
+        _show(result, quality, run, output, written)
         if poses is None and result.start != inside.INSIDE:
             bound = fixed or prior or level or motion != "rigid" or any(limits)
             searched = start == "auto" and result.start in ("identity", "matched")
@@ -483,9 +484,9 @@ def _silence_dask() -> None:
 
 
 def _show(
-    result: "Registration", quality: "Quality", unit: str, output: Path, written: list[str]
+    result: "Registration", quality: "Quality", run: "Run", output: Path, written: list[str]
 ) -> None:
-    say_table(verdict_table(result, quality, unit))
+    say_table(verdict_table(result, quality, run))
     tried = (
         f", {result.pairs_tried} pair{'s' * (result.pairs_tried > 1)} tried"
         if result.pairs_tried
@@ -498,11 +499,11 @@ def _show(
         source = "poses inside the files, which agree with the scans"
     say(f"start: {source}{tried}")
     if result.targets is not None:
-        say_table(target_table(result.targets))
-        say(target_sentence(result.targets))
+        say_table(target_table(result.targets, run.unit))
+        say(target_sentence(result.targets, run.unit))
     say_warnings(result)
     published = result.options["method"] == Method.PAPER
     ended = f"{result.iterations} iterations, as published" if published else result.status.sentence
-    if ended not in result.warnings:
+    if not any(warning.endswith(ended) for warning in result.warnings):
         say(ended)
     say(f"wrote {', '.join(written)} to {output}/")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from coframe import Options, Registration
-    from coframe.align.residuals import Adjustment
+    from coframe.align.residuals import Adjustment, TargetResidual
     from coframe.report import Run
     from coframe.result.quality import Quality
     from coframe.types import Array
@@ -22,10 +22,12 @@ COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 
 # [limit] Clouds that the table lists one by one: of more, a terminal shows only the last.
 ROWS = 60
+# [limit] Residuals of targets that it lists.
+RESIDUALS = 12
 
 
 def verdict_table(
-    result: "Registration", quality: "Quality | None" = None, unit: str = ""
+    result: "Registration", quality: "Quality | None" = None, run: "Run | None" = None
 ) -> "Table":
     """A row per cloud; the reason where a cloud is not aligned.
 
@@ -37,12 +39,13 @@ def verdict_table(
     from rich.table import Table
 
     table = Table("cloud")
+    unit = "" if run is None else run.unit
     residual = escape(f"residual [{unit}]") if unit else "residual"
     for heading in ("points", "verdict", "overlap", residual):
         table.add_column(heading, justify="left" if heading == "verdict" else "right")
     shares = None
-    if quality is not None and quality.tolerance is not None:
-        table.add_column(f"within {quality.tolerance:.3g} {unit}".strip(), justify="right")
+    if run is not None and quality is not None and quality.tolerance is not None:
+        table.add_column(escape(run.within(quality.tolerance)), justify="right")
         shares = ["-" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
     troubled = [verdict.verdict != "aligned" for verdict in result.verdicts]
     if any(troubled):
@@ -85,37 +88,49 @@ def say_warnings(result: "Registration") -> None:
         )
 
 
-def target_table(found: "Adjustment") -> "Table":
-    """A row per observation of a target; of many, the largest residuals."""
+def target_table(found: "Adjustment", unit: str = "") -> "Table":
+    """A row per observation of a target; of many, the largest residuals for their deviations."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("target", "scan", "role")
-    for heading in ("residual", "sd", ""):
-        table.add_column(heading, justify="right")
+    for heading in (f"residual [{unit}]" if unit else "residual", "sd", ""):
+        table.add_column(escape(heading), justify="right")
     rows = found.residuals
-    if len(rows) > ROWS:
-        table.caption = f"the {ROWS} largest of {len(rows)} residuals; poses.json has all"
-        rows = tuple(sorted(rows, key=lambda each: -each.distance)[:ROWS])
+    if len(rows) > RESIDUALS:
+        table.caption = f"the {RESIDUALS} worst of {len(rows)} residuals; the report has all"
+        rows = tuple(sorted(rows, key=_in_deviations)[-RESIDUALS:][::-1])
     for each in rows:
-        sd = sum(value * value for value in each.sd) ** 0.5
-        mark = "[yellow]![/]" if each.suspicious else ""
+        mark = "[yellow]check this[/]" if each.suspicious else ""
         names = escape(each.name), escape(each.scan), each.role
-        table.add_row(*names, f"{each.distance:.3g}", f"{sd:.3g}", mark)
+        table.add_row(*names, f"{each.distance:.3g}", f"{_deviation(each):.3g}", mark)
     return table
 
 
-def target_sentence(found: "Adjustment") -> str:
+def _deviation(residual: "TargetResidual") -> float:
+    """Standard deviation of a residual in space."""
+    return float(sum(value * value for value in residual.sd) ** 0.5)
+
+
+def _in_deviations(residual: "TargetResidual") -> float:
+    return residual.distance / max(_deviation(residual), sys.float_info.min)
+
+
+def target_sentence(found: "Adjustment", unit: str = "") -> str:
     """How well targets fit, in one line."""
     parts = [
-        f"{role} {value:.3g}"
-        for role in ("control", "check", "tie")
+        f"{words} {value:.3g} {unit}".rstrip()
+        for role, words in (
+            ("control", "control points"),
+            ("check", "check points"),
+            ("tie", "ties"),
+        )
         if (value := found.rms(role)) is not None
     ]
     low, high = found.limits
     verdict = "as expected" if found.consistent else "not as expected"
     return (
-        f"targets: RMS {', '.join(parts)}; chi-square {found.chi_square:.3g}, {verdict}"
+        f"targets: RMS of {', '.join(parts)}; chi-square {found.chi_square:.3g}, {verdict}"
         f" ({low:.3g} to {high:.3g})"
     )
 

@@ -45,6 +45,8 @@ NOTHING = -1e30
 
 # `reassoc` lets LLVM vectorise the sums; the inputs are finite by construction.
 FAST = {"contract", "nsz", "arcp", "reassoc", "nnan", "ninf"}
+# Into the loops over rows go inlined functions (`forceinline`): a call passes every field of every
+# array on the stack, which takes as long as half a row.
 # Rounding by adding and subtracting a magic number must not be reassociated away.
 EXACT = {"contract", "nsz", "nnan", "ninf"}
 
@@ -93,7 +95,7 @@ def exp2(x):
     return _float(_bits(r) + (_bits(m) << np.int64(52)))
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _exponents_spheres(X, x, y, z, h, l, threshold, out, i):
     """out[i, b] = log2 of the density of one component at the points of a block; how many reach the
     threshold. Eq. (9).
@@ -109,7 +111,7 @@ def _exponents_spheres(X, x, y, z, h, l, threshold, out, i):
     return near
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, threshold, out, i):
     """Eq. (9) for a full covariance, otherwise as `_exponents_spheres`.
 
@@ -124,8 +126,17 @@ def _exponents_full(X, x, y, z, xx, xy, xz, yy, yz, zz, l, threshold, out, i):
     return near
 
 
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def _powers(beta, i, total):
+    """beta[i] = 2**beta[i] in place, and total += beta[i]."""
+    for b in range(LEAF):
+        v = exp2(beta[i, b])
+        beta[i, b] = v
+        total[b] += v
+
+
 @njit(fastmath=FAST, error_model="numpy")
-def _powers(beta, i, shift, total):
+def _powers_over(beta, i, shift, total):
     """beta[i] = 2**(beta[i] - shift) in place, and total += beta[i]."""
     for b in range(LEAF):
         v = exp2(beta[i, b] - shift[b])
@@ -133,7 +144,7 @@ def _powers(beta, i, shift, total):
         total[b] += v
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _add_sphere(beta, i, r, X, x, y, z, sums, k):
     """Add the block's points to the moments of one component, about its mean (elsewhere they would
     cancel).
@@ -154,7 +165,7 @@ def _add_sphere(beta, i, r, X, x, y, z, sums, k):
     sums[k, 4] += q
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _add_full(beta, i, r, X, x, y, z, sums, k):
     """Add one component's sums of a block, with all six second moments."""
     s = sx = sy = sz = xx = xy = xz = yy = yz = zz = 0.0
@@ -400,7 +411,7 @@ def sweep(
             else:
                 reached = _exponents_spheres(X, x, y, z, components[3, k], l, limit, beta, seen)
             if c > 0 and reached > 0:  # while the row is at hand
-                _powers(beta, seen, shift, total)
+                _powers(beta, seen, total)
             # the next row takes this place when no point of the block is near enough
             index[seen] = k
             seen += reached > 0
@@ -413,7 +424,7 @@ def sweep(
                 for b in range(LEAF):
                     shift[b] = max(shift[b], beta[i, b])
             for i in range(seen):
-                _powers(beta, i, shift, total)
+                _powers_over(beta, i, shift, total)
         for b in range(LEAF):
             dens[b] = total[b] + c
             r[b] = weight[b] / dens[b]

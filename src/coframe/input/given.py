@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -28,6 +29,7 @@ from coframe.input.checks import (
 from coframe.input.normalise import Summary
 from coframe.input.options import check_callables, check_threads
 from coframe.input.source import ROWS, InMemory, OnDisk, Source, without_strays
+from coframe.input.spread import MOST, count_of, spread
 from coframe.io import clouds as cloud_files
 from coframe.io.transaction import SCRATCH, locked
 from coframe.types import Array
@@ -55,6 +57,14 @@ class Given:
     def counts(self) -> list[int]:
         """The points of each cloud that count."""
         return [summary.count for summary in self.summaries]
+
+    @cached_property
+    def drawn(self) -> tuple[PerCloud[Source], list[int]]:
+        """What fits draw from: large clouds as points spread evenly; and how many points count."""
+        if max(self.counts) <= MOST:
+            return self.clouds, self.counts
+        clouds = self.clouds.map_keep(spread, self.summaries)
+        return clouds, clouds.map(count_of)
 
     @property
     def sizes(self) -> list[int]:

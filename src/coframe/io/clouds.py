@@ -49,6 +49,8 @@ MARKS = {
     b"\x89PNG": "png",
     b"# vtk DataFile": "vtk",
 }
+# [size] Bytes of a point where a file's header does not say quickly how many there are.
+BYTES_PER_POINT = 30
 # [format] Kinds whose files may hold the poses of their scans.
 HOLD_POSES = ("e57", "ptx", "pcd")
 BAD_FILE = (
@@ -182,6 +184,24 @@ def blocks(path: str | os.PathLike[str], rows: int = ply.ROWS) -> Iterator[Scan]
             return
         for scan in read_all(path):
             yield from (scan[begin : begin + rows] for begin in range(0, len(scan), rows))
+
+
+def rough_count(path: Path) -> float:
+    """About how many points a file has: as its header says, else by its size.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    float
+    """
+    with suppress(InputError, struct.error, IndexError, OSError, ValueError):
+        count = COUNTS.get(kind_of(path) or "")
+        if count is not None:
+            return float(count(path))
+    return path.stat().st_size / BYTES_PER_POINT
 
 
 def write(path: str | os.PathLike[str], scan: Scan) -> None:
@@ -637,6 +657,11 @@ STREAMS: dict[str, Callable[[Path, int], Iterator[Scan]]] = {
     "ptx": ptx.blocks,
     "npy": npy.blocks,
     "bin": kitti.blocks,
+}
+COUNTS: dict[str, Callable[[Path], int]] = {
+    "ply": ply.count,
+    "las": las.count,
+    "e57": e57_poses.count,
 }
 WRITERS: dict[str, Callable[[Path, Scan], None]] = {
     "ply": ply.write_scan,

@@ -60,6 +60,15 @@ def move(
             out.writelines(_pages(first + file.read(page - CHECKSUM - len(first)), page))
 
 
+def count(path: str | os.PathLike[str]) -> int:
+    """The points of all scans, as the description at the end of the file has it."""
+    with open(path, "rb") as file:
+        *_, end, begin, length, page = HEADER.unpack(file.read(HEADER.size))
+        _check(file, end, length, page)
+        data3d = _parsed(_description(file, begin, length, page)).child("data3D")
+    return sum(_record_count(scan) for scan in ([] if data3d is None else data3d.children))
+
+
 def _check(file: BufferedReader, end: int, length: int, page: int) -> None:
     size = os.fstat(file.fileno()).st_size
     if not (HEADER.size + CHECKSUM < page <= size and end <= size and end % page == 0):
@@ -180,8 +189,12 @@ def _refuse_entities(*_: object) -> None:
 
 
 def _has_points(scan: _Element) -> bool:
+    return _record_count(scan) > 0
+
+
+def _record_count(scan: _Element) -> int:
     points = scan.child("points")
-    return points is not None and int(points.attributes.get("recordCount", "0")) > 0
+    return 0 if points is None else int(points.attributes.get("recordCount", "0"))
 
 
 def _pose(element: _Element) -> Float[Array, "4 4"]:

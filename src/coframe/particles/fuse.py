@@ -56,6 +56,8 @@ SEARCH_POINTS = 200
 # [size] Sweeps in a row without a better score after which the poses are settled, and sweeps at
 # most.
 PATIENCE, MOST_SWEEPS = 3, 40
+# [size] Share by which a better score is higher at least.
+MIN_RISE = 1e-3
 # [size] Random halvings of the particles whose Fourier correlations are averaged; with one, the
 # resolution of the logos is 3.6 to 4.3 nm by chance.
 SPLITS = 8
@@ -457,7 +459,7 @@ def _settle(
         if np.bincount(new_labels, minlength=classes).min() >= FEWEST_PARTICLES:
             labels = new_labels
         score = float(scores.max(axis=0).mean())
-        if score > highest:
+        if score > highest + MIN_RISE * abs(highest) or done == 0:
             highest, last_rise = score, done
         if done - last_rise >= PATIENCE:
             break

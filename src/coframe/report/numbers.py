@@ -16,6 +16,8 @@ from coframe.geometry import extent
 from coframe.result.registration import Registration
 from coframe.types import Array, Poses
 
+# [format] Numbers of a sentence, but for those in brackets, such as a direction.
+NUMBER = re.compile(r"\([^)]*\)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 MANY_OUTLIERS = 0.3  # [limit] [share of all points] beyond which the report warns
 NOTHING = 1e-3  # [guard] [points] a component with less of a cloud is not seen by it
 
@@ -146,14 +148,33 @@ def grouped(notices: Sequence[Notice]) -> list[Notice]:
     """
     alike: dict[tuple[str, str], list[Notice]] = {}
     for each in notices:
-        reason = each.message if each.cloud is None else re.sub(r"[0-9.]+", "#", each.message)
+        reason = (
+            each.message
+            if each.cloud is None
+            else NUMBER.sub(lambda match: "#" if match[1] else match[0], each.message)
+        )
         alike.setdefault((each.level, f"{each.cloud is None} {reason}"), []).append(each)
     return [
         same[0]
         if len(same) == 1
-        else replace(same[0], cloud=", ".join(str(each.cloud) for each in same))
+        else replace(
+            same[0],
+            cloud=", ".join(str(each.cloud) for each in same),
+            message=_with_ranges([each.message for each in same]),
+        )
         for same in alike.values()
     ]
+
+
+def _with_ranges(sentences: Sequence[str]) -> str:
+    """A sentence for several that differ in numbers: from the smallest to the largest of each."""
+    ranges = []
+    numbers = [filter(None, NUMBER.findall(sentence)) for sentence in sentences]
+    for found in zip(*numbers, strict=True):
+        low, high = min(found, key=float), max(found, key=float)
+        ranges.append(low if float(low) == float(high) else f"{low} to {high}")
+    words = iter(ranges)
+    return NUMBER.sub(lambda match: next(words) if match[1] else match[0], sentences[0])
 
 
 def complete(result: Registration) -> Registration:

@@ -450,13 +450,14 @@ def _alternatives(result: Registration) -> list[Section]:
         rows += (
             f'<tr><th scope="row">{listed}</th>'
             + "".join(f"<td>{text(cell)}</td>" for cell in cells)
-            + f'<td>{text(each.reason)}</td><td class="pose"><details><summary>poses</summary>'
-            f"<pre>{matrices}</pre></details></td></tr>"
+            + f'<td class="why">{text(each.reason)}</td><td class="pose"><details>'
+            f"<summary>poses</summary><pre>{matrices}</pre></details></td></tr>"
         )
     if not rows:
         return []
-    words = ("clouds", "turn [°]", "shift", "contradict here", "there", "lead", "why", "poses")
+    words = ("clouds", "turn [°]", "shift", "contradict here", "there", "lead")
     head = "".join(f'<th scope="col">{text(word)}</th>' for word in words)
+    head += '<th scope="col" class="why">why</th><th scope="col">poses</th>'
     body = (
         f'<div class="scroll"><table class="clouds"><thead><tr>{head}</tr></thead>'
         f'<tbody>{rows}</tbody></table></div><p class="small">Places that the data do not exclude.'

@@ -111,9 +111,10 @@ class Solution:
 
     def surfaces(self, given: Given, points: int, recipe: AlignRecipe = ALIGN) -> Sequence[Surface]:
         """Patches of the clouds, of about so many points of each."""
+        clouds, counts = given.drawn
         return self.patches or draw_surfaces(
-            given.clouds.subset(self.group),
-            [given.counts[j] for j in self.group],
+            clouds.subset(self.group),
+            [counts[j] for j in self.group],
             self.frames,
             points or DEFAULTS.points,
             recipe,
@@ -150,11 +151,11 @@ class Solution:
         given = aligned_frame(self.given, self.fit.poses) @ self.given
 
         def near(cloud: int, pose: Pose) -> bool:
-            centres, there = surfaces[cloud].centres, geometry.inverse(given[cloud]) @ pose
+            there = geometry.inverse(given[cloud]) @ pose
             turn = float(geometry.angle(geometry.rotation(there)))
             middle = surfaces[cloud].middle
             shift = float(np.linalg.norm(geometry.transform(there, middle[None])[0] - middle))
-            return turn * RADIUS + shift / geometry.extent(centres) <= 2 * recipe.reach
+            return turn * RADIUS + shift / surfaces[cloud].extent <= 2 * recipe.reach
 
         return near
 
@@ -171,6 +172,7 @@ class Solution:
         seen: Review,
         doubts: Sequence[Doubt],
         recipe: AlignRecipe = ALIGN,
+        threads: int | None = 1,
     ) -> list[Alternative]:
         """Where rival fits, the start and free directions place clouds, if evidence allows it.
 
@@ -179,7 +181,8 @@ class Solution:
         own, limit = self.fit.poses, recipe.evidence
         tried = []
         for rival in self.rivals:
-            near = planes.settle(surfaces, rival, recipe.gates[0], self.constraints)
+            gate = recipe.gates[0]
+            near = planes.settle(surfaces, rival, gate, self.constraints, threads)
             tried.append((RIVAL, *alternatives.moved_clouds(surfaces, own, near, limit)))
         for doubt in self._own(doubts):
             j = list(self.group).index(doubt.cloud)
@@ -332,7 +335,7 @@ def assemble(
         for solution, seen, parts in zip(solutions, reviews, held, strict=True)
     ]
     possible = [
-        solution.elsewhere(patches, seen, doubts, recipe)
+        solution.elsewhere(patches, seen, doubts, recipe, threads)
         for solution, patches, seen in zip(solutions, surfaces, reviews, strict=True)
     ]
     checked = [

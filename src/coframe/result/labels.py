@@ -90,10 +90,12 @@ def write_points(
                 write_rows(file, rows)
             some = slice(-first % every, None, every)
             few = block.take(some)
-            kept.append((few.points, few.columns, probability[some], label[some]))
+            columns = {name: column.copy() for name, column in few.columns.items()}
+            # Copies: a slice would keep the whole block.
+            kept.append((few.points.copy(), columns, probability[some].copy(), label[some].copy()))
             first += len(block.points)
-    points, columns, probabilities, labels = zip(*kept, strict=True)
-    together = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+    points, tables, probabilities, labels = zip(*kept, strict=True)
+    together = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
     return Some(
         np.concatenate(probabilities), np.concatenate(labels), np.concatenate(points), together
     )

@@ -52,6 +52,8 @@ class ThinScan:
     recipe: StartRecipe
     # Of all points, stray ones included, where the scans are of a built place.
     patches: Patches | None = None
+    # In the plane: where all points can be seen from, if there is such a place.
+    place: Float[Array, " 2"] | None = None
 
     def __len__(self) -> int:
         return len(self.points)

@@ -174,9 +174,21 @@ def find_hypotheses(
         if len(different) == MAX_HYPOTHESES:
             break
         graph = best_graph(others, count, [*trusted, rival], recipe)
+        swapped = [_nearest(edge, graph.poses, recipe) for edge in others]
+        graph = best_graph(swapped, count, [*trusted, rival], recipe)
         if not any(_same(graph, other, recipe) for other in different):
             different.append(graph)
     return different
+
+
+def _nearest(edge: Edge, poses: Float[Array, "M 4 4"], recipe: StartRecipe) -> Edge:
+    """An edge at that of its motions which is consistent with poses, if one is."""
+    every = [edge.best, *edge.others]
+    for number, each in enumerate(every):
+        swapped = replace(edge, best=each, others=(*every[:number], *every[number + 1 :]))
+        if distance_to(poses, swapped, recipe) < recipe.first_gate:
+            return edge if number == 0 else swapped
+    return edge
 
 
 def best_graph(
@@ -206,9 +218,9 @@ def _build_graph(
         weights = np.maximum(weights + _cycle_support(edges, count, recipe), 1.0)
         weights = np.where(certain, weights + weights.max(), weights)  # The tree uses these first.
     poses = _chain_along_tree(edges, weights, count)
-    kept = [edge for edge in edges if _gap(poses, edge, recipe) < recipe.first_gate]
+    kept = [edge for edge in edges if distance_to(poses, edge, recipe) < recipe.first_gate]
     poses = average_motions(poses, kept, recipe)
-    kept = [edge for edge in kept if _gap(poses, edge, recipe) < recipe.first_gate]
+    kept = [edge for edge in kept if distance_to(poses, edge, recipe) < recipe.first_gate]
     member = _components(kept, count)
     groups = [tuple(np.flatnonzero(member == k).tolist()) for k in range(member.max() + 1)]
     groups.sort(key=lambda group: (-len(group), group))
@@ -225,11 +237,11 @@ def _weakest(graph: Graph, edge: Edge) -> float:
 
 def _same(one: Graph, other: Graph, recipe: StartRecipe) -> bool:
     return one.groups == other.groups and all(
-        _gap(one.poses, edge, recipe) < recipe.first_gate for edge in other.edges
+        distance_to(one.poses, edge, recipe) < recipe.first_gate for edge in other.edges
     )
 
 
-def _gap(poses: Float[Array, "M 4 4"], edge: Edge, recipe: StartRecipe) -> float:
+def distance_to(poses: Float[Array, "M 4 4"], edge: Edge, recipe: StartRecipe) -> float:
     """How far [spacings] the poses are from an edge's motion."""
     return motion_distance(
         geometry.inverse(poses[edge.second]) @ poses[edge.first], edge.best.motion, recipe

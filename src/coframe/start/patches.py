@@ -9,7 +9,7 @@ side. All normals face it, and what lies between it and a patch is known to be e
 Lengths are in spacings (see `features`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -30,6 +30,8 @@ POINTS = 12
 NEIGHBOURS = 4
 # [size] Places from which the search for the best one begins.
 PLACES = 4
+# [size] [median distances from the scan's middle] How far outside of it places are tried.
+SIDES = (2.0, 4.0, 8.0)
 # [guard] The finest step of that search, in median distances from the scan's middle.
 FINEST_STEP = 2.0**-4
 # [limit] Thickness squared over width squared of a patch below which it is flat, and width over
@@ -232,15 +234,24 @@ def find_place(
             )
         )
 
+    return best_place(misseen, centres, SIDES)
+
+
+def best_place(
+    misseen: Callable[[Float[Array, " D"]], int],
+    centres: Float[Array, "n D"],
+    sides: Sequence[float] = (),
+) -> tuple[Float[Array, " D"], float]:
+    """The place from which the fewest centres are misseen, and their share.
+
+    It is sought within the scan, and from all sides at some multiples of its size.
+    """
+    D = centres.shape[1]
     middle = np.median(centres, axis=0)
     size = float(np.median(np.linalg.norm(centres - middle, axis=1)))
-    within = [np.array(steps, float) for steps in product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=3)]
-    sides = [
-        step / np.linalg.norm(step)
-        for step in map(np.array, product((-1, 0, 1), repeat=3))
-        if step.any()
-    ]
-    starts = [*within, *(far * side for far in (2.0, 4.0, 8.0) for side in sides)]
+    starts = [np.array(steps, float) for steps in product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=D)]
+    around = [np.array(steps, float) for steps in product((-1, 0, 1), repeat=D) if any(steps)]
+    starts += [far * step / np.linalg.norm(step) for far in sides for step in around]
     starts.sort(key=lambda step: float(np.linalg.norm(step)))
     places = [middle + size * step for step in starts]
     wrong = [misseen(place) for place in places]
@@ -253,14 +264,14 @@ def find_place(
 
 
 def _descend(
-    misseen: Callable[[Float[Array, " 3"]], int],
-    place: Float[Array, " 3"],
+    misseen: Callable[[Float[Array, " D"]], int],
+    place: Float[Array, " D"],
     least: int,
     size: float,
-) -> tuple[Float[Array, " 3"], int]:
+) -> tuple[Float[Array, " D"], int]:
     """A place nearby from which no step along an axis is better, and its count."""
     step = size / 2
-    axes = np.concatenate([np.eye(3), -np.eye(3)])
+    axes = np.concatenate([np.eye(len(place)), -np.eye(len(place))])
     while step > FINEST_STEP * size:
         found = [misseen(place + step * axis) for axis in axes]
         k = int(np.argmin(found))

@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 from coframe import geometry
 from coframe.start import planar_kernels
 from coframe.start.features import ThinScan, fit_normals, orient_normals
+from coframe.start.patches import best_place
 from coframe.start.recipe import StartRecipe
 from coframe.start.verify import Motion, motion_distance
 from coframe.types import Array
@@ -22,7 +23,21 @@ def planar_scan(points: Float[Array, "n 2"], recipe: StartRecipe) -> ThinScan:
     space = np.c_[points, np.zeros(len(points))]
     tree = cKDTree(space)
     normals = orient_normals(space, fit_normals(space, tree, recipe, planar=True), recipe)
-    return ThinScan(space, normals, tree, None, recipe)
+    return ThinScan(space, normals, tree, None, recipe, place=find_place(space, normals, recipe))
+
+
+def find_place(
+    points: Float[Array, "n 3"], normals: Float[Array, "n 3"], recipe: StartRecipe
+) -> Float[Array, " 2"] | None:
+    """The place within a scan that it was seen from, if there is one that few points are hidden
+    from.
+    """
+    flat, across = points[:, :2].copy(), normals[:, :2].copy()
+    place, hidden = best_place(
+        lambda tried: int(planar_kernels.count_hidden(flat, across, tried, recipe.normal_radius)),
+        flat,
+    )
+    return place if hidden < recipe.max_hidden_share else None
 
 
 def find_motions(a: ThinScan, b: ThinScan, recipe: StartRecipe) -> list[Motion]:

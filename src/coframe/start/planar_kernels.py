@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """At which shift do most points of a turned scan meet points of another? Compiled by Numba.
 
+Also what a scan in the plane looked through: between its place and its points there is nothing.
+
 Every pair of points whose normals are parallel votes for the shift between them. So the cost grows
 with the product of the numbers of points, not with the size of an image of them. Lengths are in
 spacings.
@@ -16,6 +18,8 @@ from coframe.compiled import njit
 
 # [limit] Shifts of one angle, best first: along a corridor several have about as many votes.
 PEAKS = 3
+# [size] [spacings] Half the width of the beam that meets a point: beams of neighbours touch.
+BEAM = 0.5
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
@@ -74,3 +78,59 @@ def find_shifts(p, q, p_normals, q_normals, angles, halo, min_cosine, gate):
         for i in range(count):
             votes[cells[i, 0], cells[i, 1]] = 0
     return shifts, scores
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def count_hidden(points, normals, place, depth):
+    """How many points (n, 2) lie deeper than that behind one that is seen from a place."""
+    hidden = 0
+    for i in range(len(points)):
+        for j in range(len(points)):
+            if meets(points[i], points[j], place):
+                height = above(points[i], points[j], normals[j], place)
+                if height < -depth and away(points[j], place) < away(points[i], place):
+                    hidden += 1
+                    break
+    return hidden
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def count_floating(x, on, points, normals, place, depth):
+    """Of points x (m, 2), how many are in the view of a scan; how many float higher than `depth`.
+
+    Those that are `on` the scan's surface do not float.
+    """
+    seen = floating = 0
+    for i in range(len(x)):
+        nearest, distance = -1, np.inf
+        for j in range(len(points)):
+            if meets(x[i], points[j], place) and away(points[j], place) < distance:
+                nearest, distance = j, away(points[j], place)
+        if nearest < 0:
+            continue
+        seen += 1
+        before = not on[i] and away(x[i], place) < distance - depth
+        floating += before and above(x[i], points[nearest], normals[nearest], place) > depth
+    return floating, seen
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def away(x, place):
+    """The distance of a point from a place."""
+    return math.sqrt((x[0] - place[0]) ** 2 + (x[1] - place[1]) ** 2)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def meets(x, point, place):
+    """Whether the beam from a place to a point of the scan meets x, or would if it went on."""
+    a, b = x[0] - place[0], x[1] - place[1]
+    c, d = point[0] - place[0], point[1] - place[1]
+    return a * c + b * d > 0 and abs(a * d - b * c) < BEAM * math.sqrt(a * a + b * b)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def above(x, point, normal, place):
+    """The height of x above the tangent at a point, which faces the place."""
+    side = normal[0] * (place[0] - point[0]) + normal[1] * (place[1] - point[1])
+    height = normal[0] * (x[0] - point[0]) + normal[1] * (x[1] - point[1])
+    return height if side > 0 else -height

@@ -20,7 +20,7 @@ from coframe.compute.checkpoint import Checkpoint
 from coframe.compute.per_cloud import Pair, PerCloud
 from coframe.input.normalise import Summary
 from coframe.input.source import Source
-from coframe.start import assembly, features, graph, match, planar, verify
+from coframe.start import assembly, conflicts, features, graph, match, planar, verify
 from coframe.start.doubt import Doubt
 from coframe.start.features import ThinScan
 from coframe.start.graph import Graph, Groups
@@ -302,7 +302,9 @@ class _Search:
             checkpoint=self.checkpoint,
             recipe=self.recipe,
         )
-        return assembly.consistent(scans, edges, self.recipe)
+        return conflicts.resolved(
+            scans, assembly.consistent(scans, edges, self.recipe), self.recipe
+        )
 
     def _connect_groups(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from coframe import geometry
-from coframe.start import verify_kernels
+from coframe.start import planar_kernels, verify_kernels
 from coframe.start.features import ThinScan
 from coframe.start.recipe import START, StartRecipe
 from coframe.types import Array
@@ -190,10 +190,15 @@ def _points_on_surface(
 def _floating_share(
     a: ThinScan, b: ThinScan, motion: Motion, on: Mask, recipe: StartRecipe
 ) -> float:
-    """The share of a's points in b's depth image that float in front of b's surface."""
+    """The share of a's points in b's view that float in front of b's surface."""
+    moved = geometry.transform(motion, a.points)
+    if b.place is not None:
+        floats, inside = planar_kernels.count_floating(
+            moved, on, b.points, b.normals, b.place, recipe.normal_radius
+        )
+        return floats / max(inside, 1)
     if b.view is None or b.image is None:
         return 0.0
-    moved = geometry.transform(motion, a.points)
     surface = b.image.at(moved)
     seen = np.isfinite(surface)
     floating = seen & ~on & (moved @ b.view - surface > recipe.normal_radius)
