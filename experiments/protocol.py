@@ -208,12 +208,12 @@ def run(reading: Reading) -> dict[str, Any]:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """What has been run with this code, by reading."""
-    if not KEPT.exists():
-        return {}
-    found = [json.loads(line) for line in KEPT.read_text().splitlines()]
-    current = [row for row in found if row["digest"] == provenance.of_published()]
-    return {key(Reading(**row["reading"])): row for row in current}
+    """What has been run or recorded, by reading; with this code, where it has."""
+    found = json.loads(RECORD.read_text())["rows"] if RECORD.exists() else []
+    if KEPT.exists():
+        found += [json.loads(line) for line in KEPT.read_text().splitlines()]
+    found.sort(key=lambda row: row["digest"] == provenance.of_published())  # these last
+    return {key(Reading(**row["reading"])): row for row in found}
 
 
 def key(reading: Reading) -> str:
@@ -232,7 +232,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     began, done, digest = time.monotonic(), kept(), provenance.of_published()
     KEPT.parent.mkdir(parents=True, exist_ok=True)
-    todo = [each for each in dict.fromkeys(readings()) if key(each) not in done]
+    todo = [
+        each
+        for each in dict.fromkeys(readings())
+        if key(each) not in done or done[key(each)]["digest"] != digest
+    ]
     for count, reading in enumerate(todo):
         if time.monotonic() - began > options.seconds:
             break
@@ -243,17 +247,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done = kept()
     rows = [done[key(each)] for each in dict.fromkeys(readings()) if key(each) in done]
     with atomic(RECORD) as temporary:
-        temporary.write_text(json.dumps({"digest": digest, "rows": rows}, indent=1) + "\n")
+        temporary.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 def section(record: dict[str, Any], paper: Mapping[float | None, Mapping[str, Any]]) -> str:
     """The sweep as a table, the paper's figure beside each reading."""
-    older = record["digest"] != provenance.of_published()
+    older = sum(row["digest"] != provenance.of_published() for row in record["rows"])
     lines = [
         "## protocol",
         "",
         "Readings of the multi-view protocol, `python -m experiments.protocol`"
-        + (", with older code than this" if older else "")
+        + (f" ({older} of them with older code than this)" if older else "")
         + ". Mean rotation errors in degrees: of the start, at the end relative to the first scan,"
         " and after the common turn that fits best. Seconds are of a processor.",
         "",

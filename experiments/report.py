@@ -16,6 +16,7 @@ from experiments.claims import STARTS, Verdict, judged
 from experiments.record import EVERYTHING, ROOT, Experiment, Record, outdated
 
 FEW = 6  # counter-examples that are listed
+NAMED = 3  # parts of an experiment that are named where they are of older code; else it is all
 APART = 2.0  # standard errors: a difference from the paper that is marked
 HEAD = """# Results
 
@@ -84,11 +85,10 @@ def page(records: Mapping[str, Record], experiments: Mapping[str, Experiment], l
 def state(records: Mapping[str, Record]) -> str:
     """What is of older code than that which stands beside the page, and what it ran on."""
     old = {name: outdated(record) for name, record in records.items()}
-    wholly = [f"`{name}`" for name, each in old.items() if each == [EVERYTHING]]
+    many = {name for name, each in old.items() if each == [EVERYTHING] or len(each) > NAMED}
+    wholly = [f"`{name}`" for name in old if name in many]
     partly = [
-        f"`{name}` ({', '.join(each)})"
-        for name, each in old.items()
-        if each and each != [EVERYTHING]
+        f"`{name}` ({', '.join(each)})" for name, each in old.items() if each and name not in many
     ]
     if not wholly + partly:
         return "All figures are of the code that is here.\n"

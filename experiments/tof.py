@@ -31,9 +31,10 @@ KNOWN = {
     )
 }
 GATE = 0.03  # of the extent: the camera's noise is a hundredth of it
-SHOWN = 6000  # points of a picture
+SHOWN = 5000  # points of a picture
 METHODS = ("seqICP", "MV-ICP", "MAICP", "MATrICP", "JRMPC-B", "JRMPC-I", "register")
 CLEANED = ("JRMPC-B", "register")  # shown after the removal of outliers, too
+UNSHOWN = ("MV-ICP", "JRMPC-I", "register")  # before it, for want of space
 
 
 def jobs(run: Run) -> list[Job]:
@@ -65,7 +66,7 @@ def measure(run: Run) -> Found:
     first = {method: each[0] for method, each in trials.items()}
     clouds = Depth(run.size).clouds(run.seeds[0])
     figures = run.figure(
-        f"{NAME}.png", lambda figure: draw(figure, clouds, first), width=14, height=4
+        f"{NAME}.png", lambda figure: draw(figure, clouds, first), width=13, height=4
     )
     return Found(tables, {"gate": GATE, **DEPTH[run.size]}, figures)
 
@@ -88,12 +89,16 @@ def draw(figure: Any, clouds: Sequence[np.ndarray], trials: dict[str, Trial]) ->
         name: [geometry.transform(T, cloud) for T, cloud in zip(trial.poses, clouds, strict=True)]
         for name, trial in trials.items()
     }
+    for name in UNSHOWN:
+        panels.pop(name)
     ends = np.cumsum([len(cloud) for cloud in clouds])[:-1]
     for name in CLEANED:
         kept = np.split(trials[name].more["inliers"], ends)
-        panels[f"{name}, cleaned"] = [
-            cloud[keep] for cloud, keep in zip(panels[name], kept, strict=True)
+        placed = [
+            geometry.transform(T, cloud)
+            for T, cloud in zip(trials[name].poses, clouds, strict=True)
         ]
+        panels[f"{name}, cleaned"] = [cloud[keep] for cloud, keep in zip(placed, kept, strict=True)]
     axes = figure.subplots(2, len(panels))
     for column, (name, placed) in zip(axes.T, panels.items(), strict=True):
         every = max(1, sum(map(len, placed)) // SHOWN)
