@@ -66,6 +66,8 @@ def surprise(
     beyond those that any motion can bring together. How closely is not fixed beforehand: the most
     surprising height counts, less the logarithm of the number of heights that were tried.
     """
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
     met = meet(one, other, motion, recipe, sign)
     rows = np.flatnonzero(met.inside)
     if len(rows) < BLOCK:
@@ -75,13 +77,9 @@ def surprise(
     heights, deviations, reach = (each[rows] for each in (met.heights, met.deviations, met.reach))
     tolerance = max(one.threshold, other.threshold) * deviations
     pieces = planes_of(other.centres[below], normals, one.radii[rows], tolerance)
-    found, expected = [], []
-    for piece in range(pieces.max() + 1):
-        own = np.flatnonzero(pieces == piece)
-        if len(own) >= FEWEST:
-            side = np.sign(normals[own] @ normals[own[0]])
-            found.append(np.abs(np.mean(side * heights[own])) / np.mean(reach[own]))
-            expected.append(np.mean(deviations[own]) / np.mean(reach[own]))
+    found, expected = plane_kernels.mean_heights(
+        pieces, normals, heights, deviations, reach, FEWEST
+    )
     spare = len(found) - geometry.degrees_of_freedom(motion.shape[0] - 1)
     if spare <= 0:
         return Surprise(0.0, 0.0, np.inf)
