@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import binom
+from scipy import special
 
 from coframe import geometry
 from coframe.align.evidence import BLOCK, Surface, meet, partners_of, signs_of
@@ -86,7 +86,11 @@ def surprise(
     # By chance, each of these is uniform between 0 and 1.
     shares = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
     closer = np.arange(spare)  # besides the piece itself
-    nats = float((-binom.logsf(closer, spare, shares)).max() - np.log(spare))
+    # More than so many of `spare` are as close: the tail of a binomial distribution. scipy.stats has
+    # it too, and takes a quarter of a second to import.
+    with np.errstate(divide="ignore"):
+        tails = np.log(special.betainc(closer + 1, spare - closer, shares))
+    nats = float((-tails).max() - np.log(spare))
     possible = -spare * float(np.log(np.clip(np.mean(expected), LEAST, 1.0)))
     # As many pieces as there are dimensions fix a motion: those of one cloud on any of the other.
     D = len(motion) - 1
