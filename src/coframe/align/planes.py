@@ -16,7 +16,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from coframe import geometry
-from coframe.align import plane_kernels
 from coframe.align.evidence import Surface, partners_of, signs_of, some_patches
 from coframe.compute.per_cloud import Local
 from coframe.em.constraints import UNCONSTRAINED, Constraints
@@ -170,6 +169,8 @@ def _pull(
     sign: float,
 ) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
     """How the planes of another cloud draw the patches of one, all flat: H and the gradient."""
+    from coframe.align import plane_kernels  # Numba, which results alone do not need
+
     nearest = other.nearest
     x = geometry.transform(motion, one.centres)
     return plane_kernels.pull(
