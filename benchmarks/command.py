@@ -42,7 +42,7 @@ def run(paths: Sequence[Path], folder: Path) -> tuple[float, float]:
 
 
 def worst_rotation(folder: Path, truth: datasets.Dataset) -> float:
-    """The largest rotation error [deg] of a result folder, relative to the first scan of the set."""
+    """The largest rotation error [deg] of a result, relative to the first scan of the set."""
     result = coframe.load(folder)
     assert truth.poses is not None
     order = [list(result.names).index(path.stem) for path in truth.paths]

@@ -86,8 +86,8 @@ def surprise(
     # By chance, each of these is uniform between 0 and 1.
     shares = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
     closer = np.arange(spare)  # besides the piece itself
-    # More than so many of `spare` are as close: the tail of a binomial distribution. scipy.stats has
-    # it too, and takes a quarter of a second to import.
+    # More than so many of `spare` are as close: the tail of a binomial distribution. scipy.stats
+    # has it too, and takes a quarter of a second to import.
     with np.errstate(divide="ignore"):
         tails = np.log(special.betainc(closer + 1, spare - closer, shares))
     nats = float((-tails).max() - np.log(spare))
