@@ -64,6 +64,8 @@ soak: .venv/installed-dev
 bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.estep
 	$(BIN)/python -m benchmarks.io
+	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.command
 	@if [ -e $(PEERS)/installed ]; then $(BIN)/python -m benchmarks.multiview; \
 	else echo; echo "For the side-by-side run with Open3D and MeshLib: make peers (over 1 GB), then make bench again."; fi
 

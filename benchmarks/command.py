@@ -41,6 +41,14 @@ def run(paths: Sequence[Path], folder: Path) -> tuple[float, float]:
     return seconds, usage.ru_utime + usage.ru_stime
 
 
+def worst_rotation(folder: Path, truth: datasets.Dataset) -> float:
+    """The largest rotation error [deg] of a result, relative to the first scan of the set."""
+    result = coframe.load(folder)
+    assert truth.poses is not None
+    order = [list(result.names).index(path.stem) for path in truth.paths]
+    return float(metrics.rotation_errors(result.poses[order], truth.poses).max())
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the options, run, print the table, save the record."""
     parser = argparse.ArgumentParser(
@@ -65,9 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name, found in sets.items():
                 took, busy = run(found.paths, output)
                 seconds[name], cpu[name] = min(seconds[name], took), min(cpu[name], busy)
-                assert found.poses is not None
-                poses = coframe.load(output).poses
-                worst[name] = float(metrics.rotation_errors(poses, found.poses).max())
+                worst[name] = worst_rotation(output, found)
                 print(
                     f"{name:8s} {took:7.2f} s {busy:7.2f} s of CPU, worst rotation"
                     f" {worst[name]:.2f} deg",

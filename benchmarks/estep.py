@@ -266,8 +266,8 @@ def whole_run(folder: Path, iterations: int = 100) -> None:
         rows.append([contestant, f"{seconds:.2f} s", f"{seconds / base:.1f} x"])
         print(f"  {contestant:20s} {seconds:8.3f} s   {seconds / base:7.1f} x of ours (2 threads)")
     what = (
-        f"JRMPC-B from start to end, {iterations} iterations, {name}, K = {len(means)}; time, and as"
-        " a multiple of coframe's on two threads."
+        f"JRMPC-B from start to end, {iterations} iterations, {name}, K = {len(means)}; time, and"
+        " as a multiple of coframe's on two threads."
     )
     record.save("estep-paper", what, ["", "time", "multiple"], rows, folder=folder)
 

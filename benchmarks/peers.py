@@ -9,9 +9,9 @@ each `{"clouds": ..., "start": ..., "settings": ...}` with `{"poses": ..., "seco
 Whatever goes wrong is an `{"error": sentence}`.
 
 What a peer needs its user to choose is in `SETTINGS`, for clean scans and for noisy ones. About
-thirty combinations a peer were tried on the very problems of the benchmark, with the truth at hand,
-and these came out best on balance on bunny and dragon; coframe is given none. Lengths are multiples of the point
-spacing: the median distance from a point to its nearest neighbour.
+thirty combinations a peer were tried on bunny and dragon as the benchmark has them, with the truth
+at hand, and these came out best on balance; coframe is given none. Lengths are multiples of the
+point spacing: the median distance from a point to its nearest neighbour.
 """
 
 import json
@@ -295,7 +295,7 @@ class Peer:
     def register(
         self, clouds: Sequence[np.ndarray], start: np.ndarray, settings: dict[str, Any]
     ) -> tuple[np.ndarray, float, float]:
-        """The poses (M, 4, 4), and the seconds and CPU seconds that the peer itself took for them."""
+        """The poses (M, 4, 4), and the seconds and CPU seconds that the peer itself took."""
         assert self._process.stdin is not None
         request = {
             "clouds": [cloud.tolist() for cloud in clouds],

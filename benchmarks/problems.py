@@ -12,7 +12,7 @@ import coframe
 from coframe import geometry
 from coframe.data import datasets
 
-# Range scans in metres, with poses that are good to half a degree, and their names in the catalogue.
+# Range scans in metres, with poses that are good to half a degree: their names in the catalogue.
 CATALOGUE = {"bunny": "bunny", "dragon": "dragon", "happy": "happy buddha"}
 PUBLISHED = ("bunny", "dragon")  # those that most benchmarks use
 # virtual depth scans of bodies whose longest side is 1, with true poses

@@ -24,8 +24,6 @@ import numpy as np
 
 import coframe
 from benchmarks import problems
-from benchmarks.problems import EXACT
-from coframe.data import datasets
 
 # Functions of the library, by module; a name with a dot is a method.
 STAGES = {
@@ -155,12 +153,7 @@ def clouds_of(name: str, points: int | None) -> tuple[list[np.ndarray], np.ndarr
     """All points of a set and no start poses; or so many points of each scan, and starts near the
     true poses.
     """
-    if name in EXACT:
-        scans, poses = problems.scans(name)
-    else:
-        found = datasets.load(name)
-        scans = found.clouds()
-        poses = np.array(found.poses)
+    scans, poses = problems.scans(name)
     if points is None:
         return scans, None
     return problems.disturbed(scans, poses, 0, points=points)
@@ -173,9 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "problems", nargs="*", default=["bunny", "dragon", "happy buddha"], metavar="SET"
-    )
+    parser.add_argument("problems", nargs="*", default=list(problems.CATALOGUE), metavar="SET")
     parser.add_argument(
         "--points",
         type=int,

@@ -149,6 +149,26 @@ def test_tables_of_the_pages_are_those_of_the_records(benchmark):
     assert sorted(used) == sorted(RECORDS)
 
 
+def test_growth_is_measured_and_its_exponents_are_those_of_powers(tmp_path, benchmark):
+    growth = benchmark("growth")
+    sizes = np.array([1e3, 1e4, 1e5])
+    assert growth.exponent(sizes, 3e-6 * sizes**1.5) == pytest.approx(1.5)
+    few = ["--points", "300", "600", "--clouds", "2", "3", "--components", "20", "40"]
+    growth.main([*few, "--records", str(tmp_path)])
+    for name in ("growth", "growth-exponents"):
+        record = json.loads((tmp_path / f"{name}.json").read_text())
+        assert record["columns"] == RECORDS[name]["columns"]
+    assert len(record["rows"]) == 5
+
+
+def test_the_limit_of_the_machine_is_as_many_multiplications_as_asked_for(benchmark):
+    estep = benchmark("estep")
+    lanes = estep.CHAINS * estep.widest()
+    # x = x / 2 + 1 / 2, from k + 1, in each of the chains, and their sum
+    starts = np.repeat(np.arange(estep.CHAINS), estep.widest()) / 2.0**3
+    assert estep.multiply_add(3, 0.5) == pytest.approx(lanes + starts.sum())
+
+
 def test_a_table_is_replaced_and_the_text_around_it_stays(tmp_path, benchmark):
     benchmark("record").save("x", "What.", ["a", "b"], [["1", "2"]], folder=tmp_path)
     filled = benchmark("report").filled
@@ -162,9 +182,12 @@ def test_a_table_is_replaced_and_the_text_around_it_stays(tmp_path, benchmark):
 
 
 def test_measured_figures_become_the_tables_of_the_pages(tmp_path, benchmark):
-    figures = {"rotation_deg": 0.2, "worst_deg": 0.3, "residual": 1e-4, "seconds": 2.0}
+    figures = {"rotation_deg": 0.2, "worst_deg": 0.3, "residual": 1e-4}
+    figures |= {"seconds": 2.0, "cpu": 3.0}
     run = {"problem": "bunny", "seed": 0, "method": "coframe", "success": True, **figures}
-    benchmark("multiview").tabulate([run], tmp_path)
+    other = {**run, "method": "MeshLib", "seconds": 8.0}
+    exact = [{**each, "problem": "lucy", "seconds": 2.0} for each in (run, other)]
+    benchmark("multiview").tabulate([run, other, *exact], tmp_path)
     benchmark("from_nothing").tabulate([run], tmp_path)
     benchmark("from_nothing").tabulate([run, {**run, "method": "Open3D global"}], tmp_path)
     times = dict.fromkeys(("workers", "scheduler", "driver"), 5.0)
@@ -196,5 +219,7 @@ def test_measured_figures_become_the_tables_of_the_pages(tmp_path, benchmark):
     }
     for name in ("from_nothing", "from_nothing-peers", "cluster-joint", "cluster-time", "sequence"):
         assert written[name]["columns"] == RECORDS[name]["columns"]
+    beside = [row[-1] for row in written["multiview"]["rows"]]
+    assert beside == ["4.00 (1.00)", "1.00 (1.00)", "2.00 (1.00)"]  # the last is their mean
     assert written["incremental-rotation"]["rows"][0] == ["JRMPC-B", "0.20 ± 0.10 (0.37)"]
     assert written["incremental-cpu"]["rows"] == [["extend, every third", "0.500 ± 0.100"]]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import binom
+from scipy import special
 
 from coframe import geometry
 from coframe.align.evidence import BLOCK, Surface, meet, partners_of, signs_of
@@ -66,6 +66,8 @@ def surprise(
     beyond those that any motion can bring together. How closely is not fixed beforehand: the most
     surprising height counts, less the logarithm of the number of heights that were tried.
     """
+    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+
     met = meet(one, other, motion, recipe, sign)
     rows = np.flatnonzero(met.inside)
     if len(rows) < BLOCK:
@@ -75,20 +77,20 @@ def surprise(
     heights, deviations, reach = (each[rows] for each in (met.heights, met.deviations, met.reach))
     tolerance = max(one.threshold, other.threshold) * deviations
     pieces = planes_of(other.centres[below], normals, one.radii[rows], tolerance)
-    found, expected = [], []
-    for piece in range(pieces.max() + 1):
-        own = np.flatnonzero(pieces == piece)
-        if len(own) >= FEWEST:
-            side = np.sign(normals[own] @ normals[own[0]])
-            found.append(np.abs(np.mean(side * heights[own])) / np.mean(reach[own]))
-            expected.append(np.mean(deviations[own]) / np.mean(reach[own]))
+    found, expected = plane_kernels.mean_heights(
+        pieces, normals, heights, deviations, reach, FEWEST
+    )
     spare = len(found) - geometry.degrees_of_freedom(motion.shape[0] - 1)
     if spare <= 0:
         return Surprise(0.0, 0.0, np.inf)
     # By chance, each of these is uniform between 0 and 1.
     shares = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
     closer = np.arange(spare)  # besides the piece itself
-    nats = float((-binom.logsf(closer, spare, shares)).max() - np.log(spare))
+    # More than so many of `spare` are as close: the tail of a binomial distribution. scipy.stats
+    # has it too, and takes a quarter of a second to import.
+    with np.errstate(divide="ignore"):
+        tails = np.log(special.betainc(closer + 1, spare - closer, shares))
+    nats = float((-tails).max() - np.log(spare))
     possible = -spare * float(np.log(np.clip(np.mean(expected), LEAST, 1.0)))
     # As many pieces as there are dimensions fix a motion: those of one cloud on any of the other.
     D = len(motion) - 1

@@ -192,3 +192,28 @@ def planes_of(centres, normals, order, tolerance, same, passes):
         plane[first] = count
         count += 1
     return plane
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def mean_heights(plane, normals, heights, deviations, reach, fewest):
+    """Of each plane with so many patches the mean height and deviation, as shares of the reach.
+
+    Heights have the sign of the plane's first patch.
+    """
+    n, D = normals.shape
+    planes = plane.max() + 1
+    first, count = np.full(planes, -1), np.zeros(planes, np.int64)
+    sums = np.zeros((planes, 3))
+    for k in range(n):
+        p = plane[k]
+        if first[p] < 0:
+            first[p] = k
+        cosine = 0.0
+        for d in range(D):
+            cosine += normals[k, d] * normals[first[p], d]
+        count[p] += 1
+        sums[p, 0] += np.sign(cosine) * heights[k]
+        sums[p, 1] += deviations[k]
+        sums[p, 2] += reach[k]
+    kept = np.flatnonzero(count >= fewest)
+    return np.abs(sums[kept, 0]) / sums[kept, 2], sums[kept, 1] / sums[kept, 2]

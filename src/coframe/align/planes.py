@@ -88,7 +88,7 @@ def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: flo
     while True:
         for _ in range(STEPS):
             centre = geometry.translation(pose)
-            H, drawn = _attraction(flat, others, pose, frame, centre, gate, sign)
+            H, drawn = _pull(flat, others, pose, frame, centre, gate, sign)
             mean = np.trace(H) / len(H)
             if not mean > 0:
                 return pose
@@ -118,15 +118,15 @@ def _step(
     signs = signs_of(surfaces, poses)
     partners = partners_of(surfaces, poses, gate)
 
-    def attractions(j: int) -> list[tuple[Float[Array, "P P"], Float[Array, " P"]]]:
+    def pull(j: int) -> list[tuple[Float[Array, "P P"], Float[Array, " P"]]]:
         found = []
         for i in partners[j]:
             motion = inverse[i] @ poses[j]
             sign = signs[i] * signs[j]
-            found.append(_attraction(some[j], surfaces[i], motion, poses[i], centre, gate, sign))
+            found.append(_pull(some[j], surfaces[i], motion, poses[i], centre, gate, sign))
         return found
 
-    for j, found in enumerate(Local(range(M), threads).map(attractions)):
+    for j, found in enumerate(Local(range(M), threads).map(pull)):
         for i, (H, drawn) in zip(partners[j], found, strict=True):
             blocks[j, j] += H
             blocks[i, i] += H
@@ -159,7 +159,7 @@ def _step(
     return twists.reshape(M, P), centre
 
 
-def _attraction(
+def _pull(
     one: Surface,
     other: Surface,
     motion: Pose,
@@ -169,11 +169,11 @@ def _attraction(
     sign: float,
 ) -> tuple[Float[Array, "P P"], Float[Array, " P"]]:
     """How the planes of another cloud draw the patches of one, all flat: H and the gradient."""
-    from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
+    from coframe.align import plane_kernels  # Numba, which results alone do not need
 
     nearest = other.nearest
     x = geometry.transform(motion, one.centres)
-    return plane_kernels.attraction(
+    return plane_kernels.pull(
         *(x, one.normals @ geometry.rotation(motion).T, one.facing),
         *(nearest.points, nearest.order, nearest.boxes),
         *(other.centres, other.normals, other.radii, other.flat, other.facing),
