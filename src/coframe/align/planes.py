@@ -173,7 +173,7 @@ def _pull(
 
     nearest = other.nearest
     x = geometry.transform(motion, one.centres)
-    return plane_kernels.pull(
+    return plane_kernels.attraction(
         *(x, one.normals @ geometry.rotation(motion).T, one.facing),
         *(nearest.points, nearest.order, nearest.boxes),
         *(other.centres, other.normals, other.radii, other.flat, other.facing),
