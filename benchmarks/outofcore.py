@@ -130,7 +130,7 @@ def run(arguments: list[str]) -> Taken:
         nonlocal own, family
         whole = psutil.Process(process.pid)
         while not ended.wait(0.02):
-            with contextlib.suppress(psutil.Error, StopIteration):
+            with contextlib.suppress(psutil.Error, OSError, StopIteration):
                 status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
                 peak = next(line for line in status if line.startswith("VmHWM"))
                 own = max(own, 1024 * int(peak.split()[1]) / 1e6)
