@@ -33,7 +33,7 @@ def off(poses: np.ndarray, degrees: float, seed: int) -> np.ndarray:
 
 def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     views = simulated_scans(3, 2000, 120.0, noise_db=50.0)
-    start = off(views.poses, 50.0, seed=3)
+    start = off(views.poses, 70.0, seed=4)
     alone = coframe.register(views.clouds, start, options=replace(FAST, start="identity"))
     assert metrics.rotation_errors(alone.poses, views.poses).max() > 30
     assert alone.warnings
@@ -41,15 +41,8 @@ def test_clouds_are_matched_where_given_poses_leave_doubt() -> None:
     result = registered(views.clouds, poses=start, on_pair=lambda done, total: asked.append(total))
     assert (result.start, result.pairs_tried) == ("given", 3)
     assert asked
-    # Evidence from so few points does not decide; what was matched is right, and listed.
-    assert result.verdicts[0].verdict == "weak"
-    assert any(each.startswith(AMBIGUOUS) for each in result.warnings)
-    errors = []
-    for each in result.alternatives:
-        poses = result.poses.copy()
-        poses[list(each.clouds)] = each.poses
-        errors.append(metrics.rotation_errors(poses, views.poses).max())
-    assert min(errors) < 2.0
+    assert metrics.rotation_errors(result.poses, views.poses).max() < 0.5
+    assert [each.verdict for each in result.verdicts] == ["aligned"] * 3
 
 
 def test_good_poses_are_not_matched(turned: simulate.SimulatedScene) -> None:
