@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Figures for each scan and each link: overlap, distance, tolerance, strength, bridges."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial import cKDTree
@@ -29,9 +29,14 @@ SURFACE = 50_000
 # [size] Neighbours that a local plane is fitted to.
 NEIGHBOURS = 8
 # [limit] A point farther from another cloud than this multiple of the spacing there, or of the
-# tolerance, is not on common surface; nor is one where that cloud is thicker than this multiple of
-# what is usual, as at an edge.
+# tolerance, is not on common surface; nor is one where either cloud is thicker than this multiple
+# of what is usual, as at an edge.
 REACH = 3.0
+# [size] Places around one that say how thick a cloud usually is there.
+AROUND = 64
+# [limit] A point farther from the middle of its neighbours in the other cloud than this multiple of
+# their standard deviation is beside them: there, their plane is extrapolated.
+BESIDE = 2.0
 # [guard] Points: a component with less of a cloud is not seen by it.
 NOTHING = 1e-3
 # [limit] How well an axis is held: standard deviation at the scan's points, in units of the
@@ -259,14 +264,14 @@ def _distances(
     ]
     trees = [cKDTree(cloud) if len(cloud) > NEIGHBOURS else None for cloud in clouds]
     chosen = [_some(cloud, count, rng) for cloud in clouds]
-    normals = [
-        np.zeros_like(some) if tree is None else _planes(some, cloud, tree).normals
+    own = [
+        None if tree is None else _planes(some, cloud, tree)
         for some, cloud, tree in zip(chosen, clouds, trees, strict=True)
     ]
     found = []
     for a, b in pairs.tolist():
         parts = [
-            _to_plane(chosen[i], normals[i], clouds[j], trees[j], tolerance)
+            _to_plane(chosen[i], own[i], clouds[j], trees[j], tolerance)
             for i, j in ((a, b), (b, a))
         ]
         found.append(np.concatenate(parts))
@@ -283,9 +288,27 @@ class _Planes:
 
     nearest: Float[Array, " n"]  # distance of the nearest point of the surface
     middles: Float[Array, "n D"]
-    normals: Float[Array, "n D"]
-    thickness: Float[Array, " n"]
+    axes: Float[Array, "n D D"]  # columns; the first is the normal
+    widths: Float[Array, "n D"]  # standard deviations along the axes; the first is the thickness
     spacing: Float[Array, " n"]
+
+    @property
+    def normals(self) -> Float[Array, "n D"]:
+        return self.axes[:, :, 0]
+
+    def flat(self, points: Float[Array, "n D"], some: Bool[Array, " n"]) -> Bool[Array, " n"]:
+        """Which are planes and no edges, judged by `some` of them.
+
+        An edge is thicker than the surface around it. It is also thick both beside what is usual
+        and beside its own width: flat pieces that are thicker than usual are curved, or less
+        precise.
+        """
+        thickness = self.widths[:, 0]
+        around = cKDTree(points[some]).query(points, min(AROUND, int(some.sum())))[1]
+        usual = np.median(thickness[some][around].reshape(len(points), -1), axis=1)
+        wide = thickness**2 <= ALIGN.evidence.flat * self.widths[:, 1] ** 2
+        thin = thickness <= REACH * np.median(thickness[some])
+        return (thickness <= REACH * usual) & (wide | thin)
 
 
 def _planes(points: Float[Array, "n D"], surface: Float[Array, "m D"], tree: cKDTree) -> _Planes:
@@ -293,33 +316,34 @@ def _planes(points: Float[Array, "n D"], surface: Float[Array, "m D"], tree: cKD
     around = surface[rows]
     middles = around.mean(1)
     centred = around - middles[:, None]
-    values, vectors = np.linalg.eigh(np.einsum("nki,nkj->nij", centred, centred) / NEIGHBOURS)
+    values, axes = np.linalg.eigh(np.einsum("nki,nkj->nij", centred, centred) / NEIGHBOURS)
     spacing = np.sqrt(values.sum(1) / NEIGHBOURS)
-    thickness = np.sqrt(np.maximum(values[:, 0], 0))
-    return _Planes(nearest[:, 0], middles, vectors[:, :, 0], thickness, spacing)
+    return _Planes(nearest[:, 0], middles, axes, np.sqrt(np.maximum(values, 0)), spacing)
 
 
 def _to_plane(
     points: Float[Array, "n D"],
-    normals: Float[Array, "n D"],
+    own: _Planes | None,
     surface: Float[Array, "m D"],
     tree: cKDTree | None,
     tolerance: float | None,
 ) -> Float[Array, " _"]:
     """Distances of points from the local planes of a surface, of those that lie on it.
 
-    These are near it, their own surface faces as it does, and it has a plane there, not an edge.
+    These are near it and among its points, their own surface (with planes `own`) faces as it does,
+    and both have a plane there, not an edge.
     """
-    if tree is None or not len(points):
+    if tree is None or own is None or not len(points):
         return np.empty(0)
     planes = _planes(points, surface, tree)
     near = planes.nearest <= REACH * np.maximum(planes.spacing, tolerance or 0.0)
+    near &= np.einsum("ni,ni->n", own.normals, planes.normals) ** 2 >= ALIGN.evidence.along
     if not near.any():
         return np.empty(0)
-    facing = np.einsum("ni,ni->n", normals, planes.normals) ** 2 >= ALIGN.evidence.along
-    flat = planes.thickness <= REACH * np.median(planes.thickness[near])
-    height = np.einsum("ni,ni->n", points - planes.middles, planes.normals)
-    return np.asarray(height[near & facing & flat])
+    along = np.einsum("ni,nij->nj", points - planes.middles, planes.axes)
+    near &= (np.abs(along) <= BESIDE * planes.widths)[:, 1:].all(1)
+    flat = planes.flat(points, near) & own.flat(points, np.ones(len(points), bool))
+    return np.asarray(along[near & flat, 0])
 
 
 def _bridges(pairs: Int[Array, "L 2"], count: int) -> list[bool]:
