@@ -5,7 +5,7 @@
 poses, mixture and covariances in the user's units, a verdict per cloud, a label per point.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,6 +69,7 @@ class Solution:
     rivals: Sequence[Poses] = ()  # of fits that ended elsewhere and are not clearly worse
     patches: Sequence[Surface] = ()  # of the clouds, where they are known
     given: Poses | None = None  # the user's start poses, in internal coordinates
+    rematched: Collection[int] = ()  # clouds of the fit whose given poses were left aside
 
     @property
     def poses(self) -> Poses:
@@ -144,7 +145,8 @@ class Solution:
     ) -> Callable[[int, Pose], bool]:
         """Whether a cloud may lie in some pose: no farther from the given one than it may be off.
 
-        By the largest reach, and so may be the poses of its neighbours.
+        By the largest reach, and so may be the poses of its neighbours. Of a cloud that ended
+        farther away its given pose says nothing.
         """
         if self.given is None:
             return lambda cloud, pose: True
@@ -157,7 +159,9 @@ class Solution:
             shift = float(np.linalg.norm(geometry.transform(there, middle[None])[0] - middle))
             return turn * RADIUS + shift / surfaces[cloud].extent <= 2 * recipe.reach
 
-        return near
+        follows = [near(j, pose) for j, pose in enumerate(self.fit.poses)]
+        follows = [each and j not in self.rematched for j, each in enumerate(follows)]
+        return lambda cloud, pose: not follows[cloud] or near(cloud, pose)
 
     def _contradicts_targets(self, cloud: int, freedom: Freedom, recipe: AlignRecipe) -> bool:
         """Whether targets exclude where a cloud could lie by its surface alone."""

@@ -285,6 +285,7 @@ class _Planes:
     middles: Float[Array, "n D"]
     normals: Float[Array, "n D"]
     thickness: Float[Array, " n"]
+    width: Float[Array, " n"]
     spacing: Float[Array, " n"]
 
 
@@ -296,7 +297,8 @@ def _planes(points: Float[Array, "n D"], surface: Float[Array, "m D"], tree: cKD
     values, vectors = np.linalg.eigh(np.einsum("nki,nkj->nij", centred, centred) / NEIGHBOURS)
     spacing = np.sqrt(values.sum(1) / NEIGHBOURS)
     thickness = np.sqrt(np.maximum(values[:, 0], 0))
-    return _Planes(nearest[:, 0], middles, vectors[:, :, 0], thickness, spacing)
+    width = np.sqrt(np.maximum(values[:, 1], 0))
+    return _Planes(nearest[:, 0], middles, vectors[:, :, 0], thickness, width, spacing)
 
 
 def _to_plane(
@@ -317,7 +319,11 @@ def _to_plane(
     if not near.any():
         return np.empty(0)
     facing = np.einsum("ni,ni->n", normals, planes.normals) ** 2 >= ALIGN.evidence.along
-    flat = planes.thickness <= REACH * np.median(planes.thickness[near])
+    # An edge is thick, both beside the surface around it and beside its own width: flat pieces that
+    # are thicker than usual are curved, or less precise.
+    usual = np.median(planes.thickness[near])
+    flat = planes.thickness**2 <= ALIGN.evidence.flat * planes.width**2
+    flat |= planes.thickness <= REACH * usual
     height = np.einsum("ni,ni->n", points - planes.middles, planes.normals)
     return np.asarray(height[near & facing & flat])
 
