@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from coframe import geometry
+from coframe.align import chance
 from coframe.align.chance import in_pieces, majority, parts_beyond_chance, planes_of, surprise
 from coframe.align.evidence import Surface, surface
 from coframe.types import Points, Pose, Poses
@@ -83,6 +84,29 @@ def split() -> tuple[list[Surface], Poses]:
     clouds = [surface(bumpy(rng, seed=7)) for _ in range(4)]
     clouds += [surface(bumpy(rng, seed=8)) for _ in range(2)]
     return clouds, geometry.identity(6, 3)
+
+
+def test_identical_clouds_have_a_finite_amount_of_evidence() -> None:
+    """Without noise, probabilities are too small for a float."""
+    cloud = surface(bumpy(np.random.default_rng(0)))
+    found = surprise(cloud, cloud, np.eye(4), 1.0)
+    assert np.isfinite(found.nats)
+    assert found.nats > 700
+    assert found.close
+    assert parts_beyond_chance([cloud] * 3, geometry.identity(3, 3)) == [{0, 1, 2}]
+
+
+def test_a_link_counts_in_full_where_one_of_two_clouds_names_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of many neighbours a cloud names the nearest few."""
+    clouds = [surface(bumpy(np.random.default_rng(seed), 600)) for seed in range(2)]
+    found: list[float] = []
+    monkeypatch.setattr(chance, "_joined", lambda links: found.append(links[0, 1]) or [{0, 1}])
+    for partners in ([[1], [0]], [[], [0]]):
+        monkeypatch.setattr(chance, "partners_of", lambda *_, partners=partners: partners)
+        parts_beyond_chance(clouds, geometry.identity(2, 3))
+    assert found[1] > 0.7 * found[0] > 0
 
 
 def test_a_part_that_meets_the_rest_by_chance_is_not_held() -> None:

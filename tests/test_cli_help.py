@@ -141,7 +141,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _scene() -> tuple[list[np.ndarray], np.ndarray]:
-    scene = simulate.scene(4, 250, degrees=60.0, noise_db=50.0, rng=np.random.default_rng(1))
+    scene = simulate.scene(4, 400, degrees=60.0, noise_db=50.0, rng=np.random.default_rng(1))
     return list(scene.clouds), scene.poses
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Evidence: contradictions in common territory, which more overlap does not improve."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,8 @@ from coframe.align.freedom import Freedom, Review, free_direction, review, same_
 from coframe.align.recipe import ALIGN
 from coframe.align.verdict import Verdict, contradictions, unsupported
 from coframe.data import simulate
+from coframe.em.constraints import UNCONSTRAINED
+from coframe.result.assemble import Solution
 
 NOISE = 0.004
 
@@ -335,3 +340,35 @@ def test_more_territory_is_no_evidence_where_nothing_contradicts() -> None:
 
     assert abs(lead_of(blocks(BLOCK), blocks(9))) < 1.0
     assert not better(blocks(BLOCK), blocks(9))
+
+
+@pytest.mark.parametrize("away", [0.0, 1.0])
+def test_a_cloud_far_from_its_given_pose_is_as_free_as_without_one(away: float) -> None:
+    """A given pose that a cloud has left does not say where else it may lie."""
+    rng = np.random.default_rng(0)
+
+    def corridor(first: float) -> np.ndarray:
+        points = np.column_stack(
+            [rng.uniform(first, first + 1, 3000), *rng.uniform(0, 0.3, (2, 3000))]
+        )
+        wall = np.arange(3000) % 4
+        points[np.arange(3000), 1 + wall // 2] = 0.3 * (wall % 2)
+        return points + 0.001 * rng.normal(size=points.shape)
+
+    clouds = [surface(corridor(0.0)), surface(corridor(0.2) - [0.5, 0.0, 0.0])]
+    poses = geometry.identity(2, 3)
+    poses[1, 0, 3] = 0.5
+    given = poses.copy()
+    given[1, 0, 3] += away
+
+    def free(given: np.ndarray | None) -> Freedom | None:
+        solution: Any = object.__new__(Solution)  # of a fit nothing but its poses matters
+        known = {"fit": SimpleNamespace(poses=poses), "group": (0, 1), "given": given}
+        vars(solution).update(known, constraints=UNCONSTRAINED, rematched=())
+        seen: Review = solution.review(clouds)
+        return seen.freedoms[1]
+
+    found, alone = free(given), free(None)
+    assert found is not None
+    assert alone is not None
+    assert found.shift < alone.shift if away == 0 else found.shift == alone.shift

@@ -13,12 +13,14 @@ from typer.testing import CliRunner
 
 import coframe
 from coframe import geometry
+from coframe.api import inside
 from coframe.api.inside import INSIDE
 from coframe.cli.commands import app
 from coframe.data import simulate
 from coframe.data.simulate import indoors
 from coframe.data.simulate.place import scanned, tripods
 from coframe.io import clouds as cloud_files
+from coframe.io import ptx
 from coframe.io.scan import Scan
 
 QUICK = coframe.Options(components=100, points=600)
@@ -88,6 +90,32 @@ def test_scans_in_place_whose_files_have_other_poses_stay(tmp_path: Path) -> Non
     clouds = [geometry.transform(T, c) for T, c in zip(found.poses, found.clouds, strict=True)]
     written(tmp_path, clouds, found.poses)
     assert coframe.register(tmp_path, options=QUICK).start == "identity"
+
+
+@pytest.mark.parametrize("kind", ["npz", "pts", "ptx"])
+def test_files_are_read_once_for_their_poses_and_not_where_they_cannot_hold_any(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    shifted = np.eye(4)
+    shifted[0, 3] = 1.0
+    clouds = [rng.normal(size=(50, 3)) for _ in range(3)]
+    for j, cloud in enumerate(clouds):
+        path = tmp_path / f"scan{j}.{kind}"
+        if kind == "npz":
+            np.savez(path, points=cloud)
+        elif kind == "pts":
+            np.savetxt(path, cloud, header="50", comments="")
+        else:
+            ptx.write_scans(path, [Scan(cloud, pose=shifted)])
+    parsed: list[Path] = []
+    for module, name in ((cloud_files, "read_all"), (ptx, "read_poses"), (ptx, "names")):
+        whole = getattr(module, name)
+        counted = lambda path, *_, whole=whole, **__: parsed.append(path) or whole(path)  # noqa: E731
+        monkeypatch.setattr(module, name, counted)
+    found = inside.read(sorted(tmp_path.iterdir()))
+    assert (found is not None) == (kind == "ptx")
+    assert len(parsed) == (3 if kind == "ptx" else 0)
 
 
 def test_few_poses_or_other_knowledge_leave_the_start_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 from typer.testing import CliRunner
 
 import coframe
@@ -17,7 +18,7 @@ from coframe.evaluate.metrics import error_at_points
 from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.report.links import _plan_axes
-from coframe.result.quality import _bridges, assess, deviations_at_points
+from coframe.result.quality import _bridges, _planes, _to_plane, assess, deviations_at_points
 
 QUICK = coframe.Options(components=150, points=800, start="identity")
 NOISE = 0.004
@@ -87,6 +88,21 @@ def test_edges_do_not_count_as_distance() -> None:
     rms = found.links[0].rms
     assert rms is not None
     assert 0.001 < rms < 0.002
+
+
+def test_a_dome_that_is_off_counts_beside_exact_planes() -> None:
+    """A curved piece is thicker than a plane without noise, and no edge for that."""
+    rng = np.random.default_rng(0)
+
+    def cloud(raised: float) -> np.ndarray:
+        plane = np.column_stack([rng.uniform(-1, 1, (2400, 2)), np.zeros(2400)])
+        foot = rng.uniform(-0.4, 0.4, (1600, 2))
+        return np.concatenate([plane, np.column_stack([foot, 0.5 + raised - (foot**2).sum(1) / 2])])
+
+    one, other = cloud(0.0), cloud(0.005)
+    heights = _to_plane(one, _planes(one, one, cKDTree(one)), other, cKDTree(other), None)
+    assert len(heights) > 3500
+    assert np.quantile(np.abs(heights), 0.9) == pytest.approx(0.005, rel=0.2)
 
 
 def test_deviations_are_those_of_the_points(result: coframe.Registration) -> None:

@@ -3,14 +3,18 @@
 its own noise.
 """
 
+import inspect
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scenes import random_poses
 
 from coframe import geometry
 from coframe.align import level, schedule
+from coframe.align.evidence import Agreement
 from coframe.align.level import Run
-from coframe.align.recipe import Level
+from coframe.align.recipe import ALIGN, Level
 from coframe.align.sampling import denoise, draw_rows
 from coframe.compute.per_cloud import Local
 from coframe.data import simulate
@@ -132,6 +136,24 @@ def test_the_average_does_not_see_the_gauge(D: int) -> None:
     # in the gauge of the first
     np.testing.assert_allclose(schedule.average_poses(moved, True), moved[0], atol=1e-12)
     assert np.abs(schedule.average_poses(moved, False) - moved[0]).max() > 0.1
+
+
+def test_what_is_refuted_by_another_fit_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first fit has no territory, so that nothing refutes it and the likelihood decides."""
+
+    def agreement(inside: int, wrong: int) -> Agreement:
+        blocks = np.tile([inside, wrong], (40, 1))
+        apart = 1 - np.eye(2, dtype=int)
+        return Agreement(40 * (inside - wrong) * apart, 40 * wrong * apart, (blocks, blocks))
+
+    found = [agreement(0, 0), agreement(20, 8), agreement(20, 0)]
+    monkeypatch.setattr(schedule, "agreement", lambda _, poses, *__: found[poses])
+    monkeypatch.setattr(schedule, "_apart", lambda one, other, _: one is not other)
+    values = [0.0, 5.0, 3.0]
+    run = SimpleNamespace(recipe=ALIGN, threads=1, value=lambda fit: values[fit.poses])
+    fits = [SimpleNamespace(poses=k) for k in range(3)]
+    # Without the check of shapes, which knows no stand-ins.
+    assert inspect.unwrap(schedule.choose)(run, [], fits).best == 2  # type: ignore[arg-type]
 
 
 def test_draw_rows() -> None:

@@ -65,6 +65,21 @@ def test_points_stay_with_their_weights_and_those_of_zero_do_not_count() -> None
     assert (even.weights > 0).all()
 
 
+@pytest.mark.parametrize(("unit", "offset"), [(1e-3, 0.0), (1e-3, 3.5e5), (1.0, 3.5e8), (0.3, 0.0)])
+def test_unit_and_offset_change_nothing(unit: float, offset: float) -> None:
+    """Files have coordinates in steps, whose multiples may be the borders of cells."""
+    rng = np.random.default_rng(0)
+    steps = rng.integers(0, 102_400, (40_000, 3)).astype(float)
+    steps[0], steps[1] = 0, 102_400
+    kept = []
+    for points in (steps, unit * steps + offset):
+        cloud = InMemory(points)
+        even = spread.spread(cloud, Summary.of(cloud), 10_000)
+        place = {tuple(point): i for i, point in enumerate(cloud.points.tolist())}
+        kept.append([place[tuple(point)] for point in even.take(slice(None)).points.tolist()])
+    assert kept[0] == kept[1]
+
+
 def test_small_clouds_are_left_as_they_are() -> None:
     cloud = InMemory(floor_around_a_tripod(1_000))
     assert spread.spread(cloud, Summary.of(cloud), 1_000) is cloud

@@ -34,6 +34,8 @@ FLAT = 0.5
 # [guard] Heights [share of the reach] below this say no more than this, so that clouds without
 # noise have a finite amount of evidence.
 LEAST = 1e-6
+# [guard] Probabilities below this are bounded, not computed.
+TINY = 1e-290
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Surprise:
     def close(self) -> bool:
         """Whether the clouds meet at least half as closely as the scatter of their points allows.
 
-        If not, they meet somehow: what they share is no evidence, and the place is none.
+        If not, they meet somehow: what they share is no evidence, and the place is none. Clouds
+        without a piece to spare, such as bare walls, have no evidence that could be missed.
         """
         return 2 * self.nats >= self.possible
 
@@ -88,14 +91,21 @@ def surprise(
     closer = np.arange(spare)  # besides the piece itself
     # More than so many of `spare` are as close: the tail of a binomial distribution. scipy.stats
     # has it too, and takes a quarter of a second to import.
-    with np.errstate(divide="ignore"):
-        tails = np.log(special.betainc(closer + 1, spare - closer, shares))
+    exact = special.betainc(closer + 1, spare - closer, shares)
+    tails = np.where(exact > TINY, np.log(np.maximum(exact, TINY)), _bound(closer, spare, shares))
     nats = float((-tails).max() - np.log(spare))
     possible = -spare * float(np.log(np.clip(np.mean(expected), LEAST, 1.0)))
     # As many pieces as there are dimensions fix a motion: those of one cloud on any of the other.
     D = len(motion) - 1
     needed = math.log(math.comb(len(found), D) * math.perm(len(found), D))
     return Surprise(max(nats, 0.0), possible, needed)
+
+
+def _bound(closer: Int[Array, " n"], spare: int, shares: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Chernoff's bound on the logarithm of the same tail, where it is too small for a float."""
+    share = (closer + 1) / spare
+    apart = special.rel_entr(share, shares) + special.rel_entr(1 - share, 1 - shares)
+    return -spare * np.where(share > shares, apart, 0.0)
 
 
 def planes_of(
@@ -147,11 +157,14 @@ def parts_beyond_chance(
             for i in partners[j]
         ]
 
-    nats, possible = np.zeros((2, M, M))
+    nats, possible, computed = np.zeros((3, M, M))
     for j, row in enumerate(Local(range(M), threads).map(found)):
         for i, each in zip(partners[j], row, strict=True):
             nats[j, i], possible[j, i] = each.nats / each.needed, each.possible / each.needed
-    links, most = (nats + nats.T) / 2, (possible + possible.T) / 2
+            computed[j, i] = 1.0
+    # A cloud with many neighbours may be compared in one direction alone.
+    ways = np.maximum(computed + computed.T, 1.0)
+    links, most = (nats + nats.T) / ways, (possible + possible.T) / ways
     links[2 * links < most] = 0.0
     links[np.ix_(certain, certain)] = 1.0
     return _joined(links)

@@ -23,6 +23,9 @@ from coframe.types import Array, Pose, Poses
 
 # [size] Steps with each gate before it is halved.
 STEPS = 3
+# [limit] Steps of one cloud with the last gate. Along a direction that is held by a hundredth of
+# the mean stiffness, each step goes half of the way.
+LAST = 20
 # [guard] The smallest gate over the largest.
 SMALLEST = 2.0**-10
 # [limit] Standard deviations of the points of a patch: with this gate Tukey's weights are 95 %
@@ -61,9 +64,7 @@ def settle(
     some = [some_patches(each, M) for each in surfaces]
     variances = np.concatenate([each.variances[each.flat] for each in some])
     radius = float(np.median(np.concatenate([each.radii for each in some])))
-    noise = float(np.sqrt(np.median(variances))) if len(variances) else radius
-    # Points that coincide have patches without a size.
-    smallest = max(min(max(SIGMAS * noise, radius / 16), radius), gate * SMALLEST)
+    smallest = _smallest(variances, radius, gate)
     some = [each.subset(np.flatnonzero(each.flat)) for each in some]
     poses = anchor = start
     while True:
@@ -77,6 +78,13 @@ def settle(
         gate /= 2
 
 
+def _smallest(variances: Float[Array, " n"], radius: float, gate: float) -> float:
+    """The last gate: the noise of flat patches, unless that is beyond what their size can tell."""
+    noise = float(np.sqrt(np.median(variances))) if len(variances) else radius
+    # Points that coincide have patches without a size.
+    return max(min(max(SIGMAS * noise, radius / 16), radius), gate * SMALLEST)
+
+
 def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: float) -> Pose:
     """The pose near another one at which a cloud's planes meet those of others, which stay.
 
@@ -84,9 +92,10 @@ def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: flo
     """
     frame = np.eye(len(pose))
     flat = one.subset(np.flatnonzero(one.flat))
-    smallest = max(float(np.median(one.radii)), gate * SMALLEST)
+    smallest = _smallest(flat.variances, float(np.median(one.radii)), gate)
     while True:
-        for _ in range(STEPS):
+        last = gate < smallest
+        for _ in range(LAST if last else STEPS):
             centre = geometry.translation(pose)
             H, drawn = _pull(flat, others, pose, frame, centre, gate, sign)
             mean = np.trace(H) / len(H)
@@ -94,7 +103,7 @@ def settle_one(one: Surface, others: Surface, pose: Pose, gate: float, sign: flo
                 return pose
             twist = -np.linalg.solve(H + STAY * mean * np.eye(len(H)), drawn)
             pose = geometry.about(geometry.exp(twist)[None], centre)[0] @ pose
-        if gate < smallest:
+        if last:
             return pose
         gate /= 2
 

@@ -222,6 +222,9 @@ def choose(run: Run, surfaces: Sequence[Surface], fits: Sequence[Fit]) -> Choice
     for k in range(len(fits)):
         if k != best and likelier(k, best):
             best = k
+    for k in range(len(fits)):  # the first may have had too little territory to be refuted
+        if beats(k, best):
+            best = k
     others = [k for k in range(len(fits)) if k != best and not beats(best, k)]
     return Choice(best, [best, *others], found[best])
 

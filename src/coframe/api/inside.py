@@ -37,12 +37,12 @@ def read(files: Sequence[Path]) -> Poses | None:
 
     A single scan without a pose, or with the identity, is the reference of the others.
     """
+    if len(files) < 2:
+        return None
     with suppress(InputError, OSError):
-        paths = list(dict.fromkeys(files))
-        found = cloud_files.poses_inside(paths)
-        names = cloud_files.names_of(paths)
-        if len(names) == len(files) >= 2 and len(found) >= len(names) - 1:
-            return np.array([found.get(name, np.eye(4)) for name in names])
+        found = cloud_files.poses_of_scans(list(dict.fromkeys(files)))
+        if len(found) == len(files) and sum(pose is None for pose in found) <= 1:
+            return np.array([np.eye(4) if pose is None else pose for pose in found])
     return None
 
 
@@ -83,5 +83,7 @@ def _settled(problem: "Problem", poses: Poses) -> Agreement:
     part = problem.part(Start((poses,), (group,), GIVEN, 0), group)
     run = part.run()
     surfaces = run.surfaces()
-    near = planes.settle(surfaces, part.starts[0], run.recipe.gates[0], run.constraints)
-    return agreement(surfaces, near, run.recipe.evidence)
+    near = planes.settle(
+        surfaces, part.starts[0], run.recipe.gates[0], run.constraints, run.threads
+    )
+    return agreement(surfaces, near, run.recipe.evidence, run.threads)

@@ -31,7 +31,7 @@ from coframe.input.options import Options
 from coframe.input.prior import PosePrior
 from coframe.input.source import cloud_digest
 from coframe.input.targets import NO_SURVEY, Survey
-from coframe.result.assemble import RIVAL, Solution
+from coframe.result.assemble import CHANCE, RIVAL, Solution
 from coframe.result.registration import Registration
 from coframe.start import mirror, search, turntable
 from coframe.start.doubt import Doubt
@@ -40,12 +40,23 @@ from coframe.types import Array, Poses
 
 AMBIGUOUS = "the result is ambiguous: different start poses fit about equally well"
 
-# What is said of clouds that leave given poses.
-FAR = "these clouds ended far from the poses that were given"
+# What is said of clouds that leave given poses: those of the user, and those inside files.
+FAR = (
+    (
+        "these clouds ended far from the poses that were given",
+        "if the given poses are right, fix them (`fixed`) or say how certain they are (`priors`)",
+    ),
+    (
+        "these clouds ended far from the poses inside their files",
+        'check them in the report; start="match" leaves these poses aside, `poses` takes others',
+    ),
+)
 LEFT = (
     "it ended far from the pose that was given, and shares too little surface with others to show"
     " that it belongs there; if the given pose is right, fix it (`fixed`) or say how certain it is"
-    " (`priors`)"
+    " (`priors`)",
+    "it ended far from the pose inside its file, and shares too little surface with others to show"
+    " that it belongs there; check it in the report, or give its pose",
 )
 
 
@@ -79,6 +90,7 @@ class Problem:
     reports: Reports
     survey: Survey = NO_SURVEY
     known: Known = NOTHING
+    inside: bool = False  # whether the start poses are those inside the files
 
     def __post_init__(self) -> None:
         """Refuse wrong priors before any work."""
@@ -279,7 +291,7 @@ class Problem:
         if start.source in (GIVEN, turntable.TURNTABLE):
             poses = candidates[0].solution.poses
             left = self._left(start.poses[0], poses)
-            lost += [Doubt(j, LEFT, answerable=True, by_chance=True) for j, *_ in left]
+            lost += [Doubt(j, LEFT[self.inside], answerable=True, by_chance=True) for j, *_ in left]
         return list({doubt.cloud: doubt for doubt in [*lost, *start.doubts]}.values())
 
     def annotate(
@@ -308,7 +320,14 @@ class Problem:
                 " check them in the report, or give start poses"
             )
         rivals = [doubt for doubt in result.doubts if doubt.reason == RIVAL]
-        free = [doubt for doubt in result.doubts if doubt not in [*doubts, *rivals]]
+        few = [doubt for doubt in result.doubts if doubt.reason == CHANCE and doubt not in doubts]
+        if few:
+            listed = ", ".join(result.names[doubt.cloud] for doubt in few)
+            warnings.append(
+                "these clouds share so little surface with the others that it could meet by chance:"
+                f" {listed}; give start poses, or add scans that overlap them more"
+            )
+        free = [doubt for doubt in result.doubts if doubt not in [*doubts, *rivals, *few]]
         if free:
             listed = ", ".join(result.names[doubt.cloud] for doubt in free)
             warnings.append(
@@ -321,10 +340,8 @@ class Problem:
                 for j, turn, shift in self._left(start.poses[0], result.poses)
             )
             if listed:
-                warnings.append(
-                    f"{FAR}: {listed}; if the given poses are right, fix them (`fixed`) or say how"
-                    " certain they are (`priors`)"
-                )
+                what, advice = FAR[self.inside]
+                warnings.append(f"{what}: {listed}; {advice}")
         if any(each.solution.rivals for each in candidates):
             moved = {j for a in result.alternatives if a.reason == RIVAL for j in a.clouds}
             listed = ", ".join(result.names[j] for j in sorted(moved))

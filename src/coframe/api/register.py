@@ -182,6 +182,7 @@ def register(
         suggested = None
         if poses is None and given.files and cluster is None:
             poses = suggested = inside.agreeing(problem, given.files)
+            problem = replace(problem, inside=suggested is not None)
         if checkpoint is not None:
             checkpoint.begin(*problem.fingerprint(poses))
         start = problem.start(poses)
@@ -203,7 +204,8 @@ def register(
                 fit, rivals = schedule.finish(run, trials)
                 about = run.frames, part.origin, group, run.constraints
                 placed = part.starts[0] if start.source in (GIVEN, TURNTABLE) else None
-                solution = Solution(fit, *about, rivals, trials.surfaces, placed)
+                again = [i for i, j in enumerate(group) if j in problem.known.rematch]
+                solution = Solution(fit, *about, rivals, trials.surfaces, placed, again)
                 lost = search.contradicted_clouds(start, solution.poses, group)
                 tried.append(Candidate(solution, lost))
                 if not lost or start.source != MATCHED or fit.status is Status.STOPPED:

@@ -18,6 +18,10 @@ from coframe.types import Array, Points
 MOST = 500_000
 # [size] Bits of the number of a cell along an axis, at first: three axes fit into 63 bits.
 BITS = 20
+# [guard] Shares of the extent by which the grid begins before the points and ends behind them.
+# Coordinates of files are multiples of a step. No simple fraction of the extent is one of these, so
+# that no points lie on the border of a cell, where a unit or an offset would decide by rounding.
+BEFORE, AFTER = (np.sqrt(5) - 2) / 8, (np.sqrt(3) - 1) / 8
 
 
 def spread(cloud: Source, summary: Summary, most: int = MOST) -> Source:
@@ -27,7 +31,8 @@ def spread(cloud: Source, summary: Summary, most: int = MOST) -> Source:
     Cells become twice as large until they are few enough. So the points do not depend on the size
     of the blocks in which the cloud is read.
     """
-    side = float((summary.high - summary.low).max()) / 2**BITS
+    extent = float((summary.high - summary.low).max())
+    low, side = summary.low - BEFORE * extent, (1 + BEFORE + AFTER) * extent / 2**BITS
     if summary.count <= most or side == 0:
         return cloud
     cells = np.empty(0, np.int64)
@@ -36,7 +41,7 @@ def spread(cloud: Source, summary: Summary, most: int = MOST) -> Source:
     bits = BITS
     for block in cloud.counted().blocks():
         some = InMemory(block.points, block.weights)
-        cell = _cells(some.points, summary.low, side, bits)
+        cell = _cells(some.points, low, side, bits)
         if some.weights is not None:
             old = np.empty(0) if weights is None else weights
             weights = np.concatenate([old, some.weights])

@@ -469,14 +469,23 @@ def poses_inside(paths: Sequence[Path]) -> dict[str, Pose]:
     InputError
         If a file cannot be read.
     """
+    names, poses = _named_poses(paths)
+    return {name: pose for name, pose in zip(names, poses, strict=True) if pose is not None}
+
+
+def poses_of_scans(paths: Sequence[Path]) -> list[Pose | None]:
+    """As `poses_inside`, of each scan in the order in which the files hold them."""
+    if not any(kind_of(path) in HOLD_POSES for path in paths):
+        return [None] * len(paths)
+    return _named_poses(paths)[1]
+
+
+def _named_poses(paths: Sequence[Path]) -> tuple[list[str], list[Pose | None]]:
     found = [_own_poses(path) for path in paths]
     names, _ = titles(paths, [[name for name, _ in own] for own in found])
     poses = [pose for own in found for _, pose in own]
-    return {
-        name: pose
-        for name, pose in zip(names, poses, strict=True)
-        if pose is not None and not np.array_equal(pose, np.eye(4))
-    }
+    unlike = [pose is not None and not np.array_equal(pose, np.eye(4)) for pose in poses]
+    return names, [pose if other else None for pose, other in zip(poses, unlike, strict=True)]
 
 
 def count_poses_inside(paths: Sequence[Path]) -> int:

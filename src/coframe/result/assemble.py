@@ -5,7 +5,7 @@
 poses, mixture and covariances in the user's units, a verdict per cloud, a label per point.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.align import alternatives, chance, planes
+from coframe.align import alternatives, chance, known_poses, planes
 from coframe.align.alternatives import Alternative
 from coframe.align.covariance import error_covariance
 from coframe.align.evidence import Surface, aligned_frame, draw_surfaces
@@ -50,6 +50,10 @@ CHANCE = (
     "what it shares with the other clouds could meet like this by chance: the data do not decide"
 )
 
+# What is said of poses that are known, and what to do then.
+KNOWLEDGE = "what is known of these poses contradicts the scans"
+CHECK = "check these poses, or leave one of them free"
+
 # What is said where evidence is silent.
 UNCHECKED = (
     "these clouds share too little surface to check by it where they lie, and their verdicts rest"
@@ -69,6 +73,7 @@ class Solution:
     rivals: Sequence[Poses] = ()  # of fits that ended elsewhere and are not clearly worse
     patches: Sequence[Surface] = ()  # of the clouds, where they are known
     given: Poses | None = None  # the user's start poses, in internal coordinates
+    rematched: Collection[int] = ()  # clouds of the fit whose given poses were left aside
 
     @property
     def poses(self) -> Poses:
@@ -144,7 +149,8 @@ class Solution:
     ) -> Callable[[int, Pose], bool]:
         """Whether a cloud may lie in some pose: no farther from the given one than it may be off.
 
-        By the largest reach, and so may be the poses of its neighbours.
+        By the largest reach, and so may be the poses of its neighbours. Of a cloud that ended
+        farther away its given pose says nothing.
         """
         if self.given is None:
             return lambda cloud, pose: True
@@ -157,7 +163,27 @@ class Solution:
             shift = float(np.linalg.norm(geometry.transform(there, middle[None])[0] - middle))
             return turn * RADIUS + shift / surfaces[cloud].extent <= 2 * recipe.reach
 
-        return near
+        follows = [near(j, pose) for j, pose in enumerate(self.fit.poses)]
+        follows = [each and j not in self.rematched for j, each in enumerate(follows)]
+        return lambda cloud, pose: not follows[cloud] or near(cloud, pose)
+
+    def contradicting_knowledge(
+        self, surfaces: Sequence[Surface], recipe: AlignRecipe, threads: int | None
+    ) -> dict[int, str]:
+        """Clouds whose fixed poses or priors the scans contradict, in words."""
+        poses, known = self.fit.poses, self.constraints
+        found = {
+            j: f"it ended {deviations:.3g} standard deviations from its prior"
+            for j, deviations in known_poses.far_from_priors(poses, known, recipe).items()
+        }
+        for j, each in known_poses.misfits(surfaces, poses, known, recipe, threads).items():
+            what = "its fixed pose" if j in known.fixed else "its prior"
+            shift = each.shift * self.frames.scale
+            found[j] = (
+                f"{what} contradicts the scans, which put it {shift:.3g} and"
+                f" {np.degrees(each.turn):.2g} degrees away"
+            )
+        return found
 
     def _contradicts_targets(self, cloud: int, freedom: Freedom, recipe: AlignRecipe) -> bool:
         """Whether targets exclude where a cloud could lie by its surface alone."""
@@ -263,8 +289,9 @@ class Solution:
         doubts: Sequence[Doubt],
         matched: Sequence[set[int]] | None,
         recipe: AlignRecipe = ALIGN,
+        threads: int | None = 1,
     ) -> tuple[Registration, dict[int, str]]:
-        """The result with what speaks against it: evidence, other places, and its start.
+        """The result with what speaks against it: evidence, other places, knowledge, and its start.
 
         `matched`: where the start was found by matching, which draws places that look alike
         together: the parts of the clouds that meet closer than by chance.
@@ -288,7 +315,9 @@ class Solution:
             loose = {j: CHANCE for j in range(len(surfaces)) if j not in held}
         elsewhere = loose | rivals | same | free | known
         divided = divisions(seen, recipe.evidence)
-        marked = downgrade(found.verdicts, loose | divided | rivals | same | wrong | free | known)
+        said = self.contradicting_knowledge(surfaces, recipe, threads)
+        doubtful = loose | divided | rivals | same | wrong | free | known | said
+        marked = downgrade(found.verdicts, doubtful)
         marked = downgrade(marked, unsupported(seen, marked))
         covariance = found.pose_covariance.copy()
         for i in self._free(seen, recipe):
@@ -296,7 +325,10 @@ class Solution:
             assert freedom is not None
             wide = np.outer(freedom.twist, freedom.twist)[None]
             covariance[i] += self.frames.leave_covariance(wide)[0]
-        return replace(found, verdicts=marked, pose_covariance=covariance), elsewhere
+        listed = "; ".join(f"{found.names[j]}: {why}" for j, why in sorted(said.items()))
+        warnings = (*found.warnings, f"{KNOWLEDGE}: {listed}; {CHECK}") if said else found.warnings
+        told = replace(found, verdicts=marked, pose_covariance=covariance, warnings=warnings)
+        return told, elsewhere
 
 
 def assemble(
@@ -339,7 +371,9 @@ def assemble(
         for solution, patches, seen in zip(solutions, surfaces, reviews, strict=True)
     ]
     checked = [
-        solution.doubted(part, patches, seen, others, doubts, parts if matched else None, recipe)
+        solution.doubted(
+            part, patches, seen, others, doubts, parts if matched else None, recipe, threads
+        )
         for solution, part, patches, seen, others, parts in zip(
             solutions, fitted, surfaces, reviews, possible, held, strict=True
         )
@@ -381,10 +415,12 @@ def assemble(
         for j in solution.group
     ]
     unchecked = ", ".join(silent)
-    warned = [f"{UNCHECKED}: {unchecked}; compare the result with that of another seed"]
+    warned = [each for part in results for each in part.warnings]
+    if silent:
+        warned.append(f"{UNCHECKED}: {unchecked}; compare the result with that of another seed")
     result = replace(
         result,
-        warnings=tuple(warned if silent else ()),
+        warnings=tuple(warned),
         doubts=tuple(doubted),
         alternatives=tuple(places),
         clouds=tuple(cloud.points for cloud in samples),

@@ -9,7 +9,7 @@ another one. Of each scan of the smaller part the pair with most evidence counts
 same surface are no independent witnesses, and where a part is laid onto many scans it would win.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +35,8 @@ from coframe.types import Array
 
 # [limit] Motions between two parts that are compared, those with the most evidence first.
 MAX_MOTIONS = 8
+# [guard] Divisions that are settled one after the other; each is usually the last.
+PASSES = 20
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,13 @@ def resolved(
     An edge between two parts is as ambiguous as the motion between the parts is.
     """
     edges, count = list(edges), len(scans)
-    while True:
+    for _ in range(PASSES):
         found = best_graph(unambiguous(edges, recipe), count, recipe=recipe)
         divided = _contested(found, supported(edges, recipe), recipe)
         if divided is None:
             return edges
         edges = _settled(scans, edges, found, *divided, recipe)
+    return edges
 
 
 def _contested(
@@ -122,8 +125,8 @@ def _settled(
 ) -> list[Edge]:
     """The edges, those between two parts at the best motion of one against the other."""
     poses = found.poses
-    pairs = [(min(a, b), max(a, b)) for a in sorted(part) for b in sorted(rest)]
     known = {(edge.first, edge.second): edge for edge in edges}
+    pairs = _across(known, part, rest, recipe)
     tried: list[_Across] = []
     for motion in _motions(edges, poses, part, rest, recipe):
         moved = poses.copy()
@@ -143,6 +146,19 @@ def _settled(
         )
         known[a, b] = Edge(a, b, own, rivals, size)
     return [known[pair] for pair in sorted(known)]
+
+
+def _across(
+    known: Mapping[Pair, Edge], part: set[int], rest: set[int], recipe: StartRecipe
+) -> list[Pair]:
+    """The pairs between two parts; of more than are tried, those with an edge and some others."""
+    pairs = sorted((min(a, b), max(a, b)) for a in part for b in rest)
+    if len(pairs) <= recipe.max_pairs:
+        return pairs
+    linked = [pair for pair in pairs if pair in known]
+    others = [pair for pair in pairs if pair not in known]
+    count = max(recipe.max_pairs - len(linked), 0)
+    return sorted(linked + [others[i * len(others) // count] for i in range(count)])
 
 
 def _motions(
@@ -179,8 +195,9 @@ def _motions(
 
     kept: list[Motion] = []
     left = np.ones(len(every), bool)
+    near = [same(k) for k in range(len(every))]
     while left.any() and len(kept) < MAX_MOTIONS:
-        alike = {k: same(k) & left for k in np.flatnonzero(left).tolist()}
+        alike = {k: near[k] & left for k in np.flatnonzero(left).tolist()}
         k = 0 if left[0] else max(alike, key=lambda k: float(support[alike[k]].sum()))
         kept.append(every[k])
         left &= ~alike[k]
