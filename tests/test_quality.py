@@ -18,7 +18,7 @@ from coframe.evaluate.metrics import error_at_points
 from coframe.io import ply
 from coframe.io import poses as pose_files
 from coframe.report.links import _plan_axes
-from coframe.result.quality import _bridges, _planes, _to_plane, assess, deviations_at_points
+from coframe.result.quality import _bridges, _planes, _rms, _to_plane, assess, deviations_at_points
 
 QUICK = coframe.Options(components=150, points=800, start="identity")
 NOISE = 0.004
@@ -88,6 +88,34 @@ def test_edges_do_not_count_as_distance() -> None:
     rms = found.links[0].rms
     assert rms is not None
     assert 0.001 < rms < 0.002
+
+
+def test_sparse_scans_of_a_hall_have_their_noise_as_distance() -> None:
+    """Boxes and a pillar stand in it: many patches of eight points bend around an edge."""
+    rng = np.random.default_rng(5)
+
+    def faces(centre: list[float], size: list[float], count: int) -> np.ndarray:
+        points = rng.uniform(-1, 1, (6, count, 3))
+        for axis in range(3):
+            points[2 * axis, :, axis], points[2 * axis + 1, :, axis] = -1, 1
+        return np.array(centre) + points.reshape(-1, 3) * size / 2
+
+    hall = [([10, 6, 2], [20, 12, 4], 6000), ([5, 4, 1], [1, 2, 2], 1500)]
+    hall += [([14, 8, 0.75], [2, 1, 1.5], 1500), ([9, 10, 1.5], [0.6, 0.6, 3], 1500)]
+    walls = np.concatenate([faces(*each) for each in hall])
+    scans = []
+    for at in ([3, 3, 1.6], [9, 4, 1.6], [12, 9.5, 1.6], [17, 3, 1.6]):
+        seen = 1 / (np.linalg.norm(walls - at, axis=1) + 1)
+        rows = rng.choice(len(walls), 4000, False, p=seen / seen.sum())
+        scans.append(walls[rows] + 0.005 * rng.normal(size=(4000, 3)))
+    surfaces = [_planes(scan, scan, cKDTree(scan)) for scan in scans]
+    for i, j in itertools.permutations(range(4), 2):
+        heights = _to_plane(scans[i], surfaces[i], scans[j], cKDTree(scans[j]), None)
+        assert len(heights) > 1500
+        # A point against the mean of eight: 0.005 * sqrt(1 + 1/8), and more beside the mean.
+        rms = _rms(heights)
+        assert rms is not None
+        assert 0.0053 < rms < 0.0065
 
 
 def test_a_dome_that_is_off_counts_beside_exact_planes() -> None:

@@ -56,10 +56,12 @@ class Link:
     overlap : tuple of two floats
         Share of the points of each on surface that the other sees.
     rms : float or None
-        Root mean square distance between the two along the normal [unit]; None where too few points
-        are near each other.
+        Root mean square distance of single points of either from the local plane of the other,
+        along its normal [unit]: it has the noise of a point. Those beyond three times itself are
+        left out. None where too few points are near each other.
     within : float or None
-        Share of the points on common surface whose distance is within the tolerance.
+        Share of the points on common surface whose distance from the local plane of the other is
+        within the tolerance, far ones too.
     bridge : bool
         Whether nothing else connects the clouds on its two sides.
     weak : bool
@@ -237,7 +239,13 @@ def _same_group(result: Registration, a: int, b: int) -> bool:
 
 
 def _rms(distances: Float[Array, " n"]) -> float | None:
-    return float(np.sqrt((distances**2).mean())) if distances.size else None
+    """Root mean square of the distances within `REACH` times itself: what is farther is another
+    surface, hidden from one of the two.
+    """
+    squares = np.sort(distances**2)
+    while squares.size and squares[-1] > (limit := REACH**2 * squares.mean()):
+        squares = squares[: np.searchsorted(squares, limit, side="right")]
+    return float(np.sqrt(squares.mean())) if squares.size else None
 
 
 def _within(distances: Float[Array, " n"], tolerance: float | None) -> float | None:
