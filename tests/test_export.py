@@ -173,3 +173,17 @@ def test_doctor_finds_itself_well() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "self-test: passed" in done.stdout
     assert f"coframe {coframe.__version__}" in done.stdout
+
+
+def test_ptx_has_no_colours_where_a_scan_has_none(
+    folder: Path, result: coframe.Registration, tmp_path: Path
+) -> None:
+    """Beside coloured scans, merged.ply has it grey."""
+    assert "red" in result.attributes[0]
+    assert "red" not in result.attributes[2]
+    (path,) = export.export(result, "ptx", tmp_path)
+    assert [scan.colours is None for scan in cloud_files.read_all(path)] == [False, False, True]
+    done = run_cli("export", "out", "--to", "ptx", "-o", str(tmp_path / "a.ptx"), cwd=folder)
+    assert done.stdout == f"{tmp_path / 'a.ptx'}\n"
+    assert "not carried over" in done.stderr
+    assert "--to aligned keeps all" in done.stderr

@@ -196,7 +196,7 @@ def test_the_report_has_project_date_unit_and_tolerance_again_and_again(
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code in (0, 1), done.output
     assert "within 12mm" in " ".join(done.output.split())
-    assert "residual [cm]" in " ".join(done.output.split())
+    assert "gap [cm]" in " ".join(done.output.split())
     run = json.loads(Path("out/run.json").read_text())
     assert run["options"]["project"] == "Tower <7>"
     assert run["options"]["distance_tolerance"] == "12mm"

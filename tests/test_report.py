@@ -504,11 +504,12 @@ def test_components_of_a_single_point_have_no_extent() -> None:
     ("names", "short"),
     [
         (["happyStandRight_0", "happyStandRight_24"], ["0", "24"]),
-        (["scan9", "scan10", "scan11"], ["9", "10", "11"]),
+        (["scan9", "scan10", "scan11"], ["scan9", "scan10", "scan11"]),
+        (["hall/setup0", "hall/setup1"], ["setup0", "setup1"]),
         (["site north 1", "site south 1"], ["north 1", "south 1"]),
         (["a1", "b1"], ["a1", "b1"]),
         (["scan 1", "scan 1 again"], ["1", "1 again"]),
-        (["scan100", "scan101"], ["100", "101"]),
+        (["scan100", "scan101"], ["scan100", "scan101"]),
         (["one"], ["one"]),
     ],
 )
@@ -537,3 +538,59 @@ def test_clouds_with_the_same_reason_are_one_notice() -> None:
     ]
     assert found[1].message == "weak: only 12 to 18.5% of its points"
     assert found[3].message == "weak: it can slide along (0, 1.5, 0) by 2 to 1.3e+02"
+
+
+def test_small_lengths_have_the_smaller_unit() -> None:
+    assert markup.lengths([0.000109, 0.000207, 0.0], unit="m") == ["109 µm", "207 µm", "0"]
+    assert markup.lengths([0.000109], unit="mm") == ["109 nm"]
+    assert markup.lengths([0.000109, 0.0]) == ["109e-6", "0"]
+    assert markup.lengths([0.0109], unit="m") == ["0.0109"]
+    assert markup.length(0.000109, "m") == "109 µm"
+    assert markup.length(0.0109, "m") == "0.0109 m"
+    assert markup.length(0.0109, "") == "0.0109"
+
+
+def test_standard_deviations_say_what_they_are_relative_to(result: coframe.Registration) -> None:
+    def said(result: coframe.Registration, **options: object) -> str:
+        html = page.html(result, run=report.Run(options=options), points=100)
+        return re.search("deviations are relative to ([^.]*)[.]", html).group(1)
+
+    assert said(result) == "the average cloud"
+    covariance = result.pose_covariance.copy()
+    covariance[0] = 0.0
+    assert said(dataclasses.replace(result, pose_covariance=covariance)) == "the fixed clouds"
+    assert said(result, prior="gnss.json") == "the given priors"
+
+
+def test_poses_are_a_table_of_positions_and_angles(result: coframe.Registration) -> None:
+    poses = result.poses.copy()
+    poses[1] = np.eye(4)
+    poses[1, :3, :3] = geometry.exp_rotation(np.radians([0, 0, 30.0]))
+    poses[1, :3, 3] = [512345.25, 5403210.5, 430]
+    html = page.html(dataclasses.replace(result, poses=poses), points=100)
+    row = re.search(r'<table class="poses">.*?</table>', html, re.S).group(0).split("<tr>")[3]
+    cells = re.findall("<td>([^<]*)</td>", row)
+    assert [float(cell) for cell in cells] == [512345.25, 5403210.5, 430, 30, 0, 0]
+    turned = geometry.exp_rotation(np.radians([0, 0, 40.0])) @ geometry.exp_rotation(
+        np.radians([20.0, 0, 0])
+    )
+    np.testing.assert_allclose(numbers.turns(geometry.pose(turned, np.zeros(3))), [40, 0, 20])
+
+
+def test_up_is_the_same_in_space_and_on_the_plan(result: coframe.Registration) -> None:
+    def seen(size: list[float], **changes: object) -> int:
+        means = np.random.default_rng(0).uniform(0, 1, result.mixture.means.shape) * size
+        mixture = dataclasses.replace(result.mixture, means=means)
+        return scene.upright(dataclasses.replace(result, mixture=mixture, **changes))
+
+    assert seen([20, 12, 4]) == 2  # a hall
+    assert seen([0.08, 0.2, 0.07]) == 1  # a figure that stands on y
+    assert seen([2, 27, 2.5], files=("a.e57",) * len(result.poses)) == 2
+    assert seen([2, 27, 2.5], crs="EPSG:25832") == 2
+
+
+def test_options_of_the_same_name_are_told_apart(result: coframe.Registration) -> None:
+    run = report.Run(options={"tolerance": 0.0001, "distance_tolerance": "1cm"})
+    html = page.html(result, run=run, points=100)
+    assert "<dt>converged below</dt><dd>0.0001</dd>" in html
+    assert "<dt>distance tolerance</dt><dd>1cm</dd>" in html

@@ -280,6 +280,34 @@ def test_clouds_marked_as_wrong_give_the_command_without_them(opened: Opened) ->
     page.locator("#links summary").click()
 
 
+def test_a_pair_moves_the_section_to_where_it_shares_the_most(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#position").fill("0.98")  # where hardly a point is
+    before = opened.look("section")
+    page.locator('table.gap td[data-pair="2 0"]').click()
+    assert abs(float(page.locator("#position").input_value())) < 0.95
+    assert opened.look("section")["drawn"] > 2 * before["drawn"]
+    page.locator('table.gap td[data-pair="2 0"]').click()
+    assert page.locator("#position").input_value() == "0.98"
+    page.locator("#position").fill("0")
+
+
+def test_the_table_and_the_poses_fit_where_axes_are_free(
+    open_page: Open, result: coframe.Registration
+) -> None:
+    loose = dataclasses.replace(result, pose_covariance=np.tile(1e4 * np.eye(6), (4, 1, 1)))
+    run = report.Run(start=geometry.identity(4, 3))
+    page = open_page(
+        loose, context={"viewport": {"width": 1200, "height": 800}}, run=run, points=500
+    ).page
+    assert "x free, y free, z free" in page.text_content("#poses")
+    page.locator("#poses .placed summary").click()
+    for table in page.locator("#poses .scroll").all():
+        assert table.evaluate("(e) => e.scrollWidth - e.clientWidth") <= 0
+    seen = page.locator(".poses pre").first
+    assert seen.evaluate("(e) => e.getBoundingClientRect().right") < 1200
+
+
 def test_thickness_lets_more_points_in(opened: Opened) -> None:
     thin = opened.look("section")["drawn"]
     opened.page.locator("#thickness").fill("-0.7")
@@ -444,6 +472,8 @@ def test_paper_has_all_columns_and_nothing_to_click(
     assert heads.count() >= 3
     assert all(heads.nth(i).is_visible() for i in range(heads.count()))
     assert opened.page.locator("#poses thead th").last.is_hidden()
+    assert opened.page.locator(".poses tbody td").first.is_visible()  # positions, without a click
+    assert opened.page.locator(".poses pre").first.is_hidden()
     text = opened.page.evaluate("document.body.innerText")
     assert "Click" not in text
     assert opened.page.locator("#links .plan").bounding_box()["height"] < 400

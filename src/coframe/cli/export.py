@@ -6,12 +6,20 @@ from typing import Annotated
 
 import typer
 
-from coframe.cli.app import AsJson, Quiet, say, say_json
+from coframe.cli.app import AsJson, Quiet, complain, say, say_json
 
 EXPORTS = (
     "Poses: json, matrix, aln, mlp, conf, tum, kitti, open3d, log. Points: e57, ptx, ply, pcd, las,"
     " laz, xyz, csv, npy, aligned."
 )
+
+# What files of scans do not have, though the inputs may.
+LOST = {
+    "e57": "images, row and column index and other fields of the inputs are not carried over,"
+    " intensity only where all clouds have it",
+    "ptx": "images, the grid of rows and columns and other fields of the inputs are not carried"
+    " over, intensity only where all clouds have it (otherwise 0: PTX has to say one)",
+}
 
 
 def export(
@@ -56,3 +64,5 @@ def export(
     elif not quiet:
         for path in paths:
             say(path)
+        if to in LOST and result.files:
+            complain(f"{LOST[to]}; --to aligned keeps all that the input files have")

@@ -40,8 +40,8 @@ def verdict_table(
 
     table = Table("cloud")
     unit = "" if run is None else run.unit
-    residual = escape(f"residual [{unit}]") if unit else "residual"
-    for heading in ("points", "verdict", "overlap", residual):
+    gap = escape(f"gap [{unit}]") if unit else "gap"
+    for heading in ("points", "verdict", "overlap", gap):
         table.add_column(heading, justify="left" if heading == "verdict" else "right")
     shares = None
     if run is not None and quality is not None and quality.tolerance is not None:

@@ -9,8 +9,9 @@ from jaxtyping import Float
 
 from coframe import geometry
 from coframe.align.residuals import Adjustment
-from coframe.report.markup import lengths, name, text
+from coframe.report.markup import length, lengths, name, text
 from coframe.report.run import Run
+from coframe.report.scene import upright
 from coframe.result.colours import palette
 from coframe.result.quality import Link, Quality
 from coframe.result.registration import Registration
@@ -20,12 +21,16 @@ from coframe.types import Array
 SIDE = 460
 # [size] Rows of a table of links or targets.
 ROWS = 200
+DISTANCE = "distance of points"
 # [size] Clouds whose names stand beside their points.
 LABELS = 40
+# [limit] [share of how far clouds are apart] Difference in height beyond which clouds are not seen
+# from above.
+STACKED = 0.5
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names without what all begin with, cut where a word or number begins.
+    """Names without what all begin with, cut behind a separator: setup0 stays setup0.
 
     >>> short_names(["happyStandRight_0", "happyStandRight_24"])
     ['0', '24']
@@ -34,15 +39,10 @@ def short_names(names: Sequence[str]) -> list[str]:
         return list(names)
     low, high = min(names), max(names)
     same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
-    while same and (low[same - 1].isalnum() and not _begins(low, same)):
+    while same and low[same - 1].isalnum():
         same -= 1
     cut = [each[same:] for each in names]
     return cut if same > 3 and all(cut) else list(names)
-
-
-def _begins(word: str, at: int) -> bool:
-    """Whether a number begins there after letters."""
-    return at < len(word) and word[at].isdigit() and not word[at - 1].isdigit()
 
 
 def section(result: Registration, quality: Quality, run: Run) -> str:
@@ -99,8 +99,9 @@ def _plan(centres: Float[Array, "M 2"], result: Registration, links: Sequence[Li
 
 
 def _plan_axes(result: Registration) -> tuple[Float[Array, "M 2"], str]:
-    """The median of each cloud, seen along the axis on which the medians differ least; and which
-    axis that is, in words.
+    """The median of each cloud, seen from above, and along which axis that is, in words; where the
+    medians differ about as much in height, as on storeys, along the axis on which they differ
+    least.
     """
     centres = np.array(
         [
@@ -110,16 +111,20 @@ def _plan_axes(result: Registration) -> tuple[Float[Array, "M 2"], str]:
     )
     if centres.shape[1] == 2:
         return centres, ""
-    least = 2 - int(np.argmin(np.ptp(centres, axis=0)[::-1]))  # z, where all are alike
+    spread = np.ptp(centres, axis=0)
+    above = upright(result)
+    stacked = spread[above] > STACKED * spread.max()
+    least = 2 - int(np.argmin(spread[::-1])) if stacked else above
     return np.delete(centres, least, axis=1), f" along the {'xyz'[least]} axis"
 
 
 def _table(names: Sequence[str], quality: Quality, run: Run) -> str:
     numbers, shorts = {each: j for j, each in enumerate(names)}, short_names(names)
     rank = sorted(quality.links, key=lambda x: (not x.bridge, not x.weak, max(x.overlap)))
-    distances = lengths([np.nan if link.rms is None else link.rms for link in rank])
+    values = [np.nan if link.rms is None else link.rms for link in rank]
+    distances = lengths(values, unit=run.unit)
     share = quality.tolerance is not None
-    head = '<th scope="col">overlap</th><th scope="col">distance</th>'
+    head = f'<th scope="col">overlap</th><th scope="col">{DISTANCE}</th>'
     if quality.tolerance is not None:
         head += f'<th scope="col">{text(run.within(quality.tolerance))}</th>'
     rows = ""
@@ -140,7 +145,11 @@ def _table(names: Sequence[str], quality: Quality, run: Run) -> str:
     more = f'<p class="small">The first {ROWS} of {len(rank)}.</p>' if len(rank) > ROWS else ""
     return (
         '<div class="scroll tall"><table class="clouds links"><thead><tr><th scope="col">link</th>'
-        f'<th scope="col"></th>{head}</tr></thead><tbody>{rows}</tbody></table>{more}</div>'
+        f'<th scope="col"></th>{head}</tr></thead><tbody>{rows}</tbody></table>{more}'
+        f'<p class="small">{text(DISTANCE.capitalize())}: of single points of one cloud from planes'
+        " through eight points of the other, root mean square; the noise of a point is in it, and"
+        " roughness between the points. The gap below is that of the two surfaces, averaged over"
+        " patches of many points: it is smaller.</p></div>"
     )
 
 
@@ -161,11 +170,11 @@ def _again(result: Registration, run: Run) -> str:
     )
 
 
-def targets(found: Adjustment) -> str:
+def targets(found: Adjustment, unit: str = "") -> str:
     """Residuals of targets with their standard deviations, and the test of all of them."""
     axes = "xyz"[: len(found.residuals[0].residual)] if found.residuals else ""
     summary = [
-        f"{label} {lengths([value])[0]}"
+        f"{label} {length(value, unit)}"
         for role, label in (
             ("control", "control points"),
             ("check", "check points"),
@@ -177,9 +186,9 @@ def targets(found: Adjustment) -> str:
     verdict = "as expected" if found.consistent else "not as expected"
     rows = ""
     ranked = sorted(found.residuals, key=lambda each: (each.role, each.name, each.scan))
-    columns = [lengths([each.residual[i] for each in ranked]) for i in range(len(axes))]
-    deviations = [lengths([each.sd[i] for each in ranked]) for i in range(len(axes))]
-    distances = lengths([each.distance for each in ranked])
+    columns = [lengths([each.residual[i] for each in ranked], unit=unit) for i in range(len(axes))]
+    deviations = [lengths([each.sd[i] for each in ranked], unit=unit) for i in range(len(axes))]
+    distances = lengths([each.distance for each in ranked], unit=unit)
     for i, each in enumerate(ranked[:ROWS]):
         mark = '<span class="badge failed">check this</span>' if each.suspicious else ""
         cells = "".join(

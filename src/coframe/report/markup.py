@@ -76,22 +76,43 @@ def png(image: UInt8[Array, "H W 3"]) -> str:
     return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode("ascii")
 
 
-def lengths(values: Sequence[float] | Float[Array, " n"], digits: int = 3) -> list[str]:
+def lengths(
+    values: Sequence[float] | Float[Array, " n"], digits: int = 3, unit: str = ""
+) -> list[str]:
     """Numbers of one column with equal decimals; the median one has `digits` significant digits.
 
-    Small ones are written 73.9e-6, not 0.0000739. One that would be rounded to zero keeps a digit.
+    Small ones are written 73.9e-6, not 0.0000739; in a metric unit, 73.9 µm. One that would be
+    rounded to zero keeps a digit.
     """
     finite = [abs(v) for v in values if math.isfinite(v) and v]
     typical = float(np.median(finite)) if finite else 1.0
     power = math.floor(math.log10(typical))
     exponent = 0 if -4 < power < 7 else 3 * (power // 3)
-    decimals, after = max(0, digits - 1 - power + exponent), f"e{exponent}" if exponent else ""
+    smaller = "" if exponent == 0 else _metric(unit, exponent)
+    decimals = max(0, digits - 1 - power + exponent)
+    after = f"\N{NARROW NO-BREAK SPACE}{smaller}" if smaller else f"e{exponent}" if exponent else ""
 
     def written(v: float) -> str:
         if not math.isfinite(v):
             return "unknown"
+        if exponent and not v:
+            return "0"
         scaled = v / 10.0**exponent
         lost = 1e-4 <= abs(scaled) < 0.5 * 10.0**-decimals  # below, digits would need an exponent
         return (f"{scaled:.1g}" if lost else f"{scaled:.{decimals}f}") + after
 
     return [written(v) for v in values]
+
+
+def length(value: float, unit: str) -> str:
+    """One number with its unit."""
+    (written,) = lengths([value], unit=unit)
+    plain = not math.isfinite(value) or written.endswith("m") or not unit
+    return written if plain else f"{written} {unit}"
+
+
+def _metric(unit: str, exponent: int) -> str:
+    """The metric unit that is 10**exponent of another; "" where there is none of that name."""
+    known = {0: "m", -3: "mm", -6: "µm", -9: "nm"}
+    begin = next((power for power, name in known.items() if name == unit), None)
+    return "" if begin is None else known.get(begin + exponent, "")

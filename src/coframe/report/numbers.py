@@ -14,7 +14,7 @@ from coframe.align.recipe import ALIGN
 from coframe.em.loop import Status
 from coframe.geometry import extent
 from coframe.result.registration import Registration
-from coframe.types import Array, Poses
+from coframe.types import Array, Pose, Poses
 
 # [format] Numbers of a sentence, but for those in brackets, such as a direction.
 NUMBER = re.compile(r"\([^)]*\)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
@@ -96,6 +96,19 @@ def travelled(
     return turn, np.linalg.norm(moved, axis=1)
 
 
+def turns(pose: Pose) -> list[float]:
+    """The angle of a pose in the plane; in space, its angles about z, y and x, of which that about
+    x comes first [deg].
+    """
+    R = geometry.rotation(pose)
+    about_z = np.arctan2(R[1, 0], R[0, 0])
+    if len(R) == 2:
+        return [float(np.degrees(about_z))]
+    about_y = np.arctan2(-R[2, 0], np.hypot(R[0, 0], R[1, 0]))
+    about_x = np.arctan2(R[2, 1], R[2, 2])
+    return [float(angle) for angle in np.degrees([about_z, about_y, about_x])]
+
+
 @dataclass(frozen=True)
 class Notice:
     """A warning at the top of the report."""
@@ -126,8 +139,8 @@ def notices(result: Registration, overlap: Float[Array, "M M"], outliers: float)
         Notice(
             "weak",
             name,
-            "its pose is hardly determined by the data (see ± turn and ± shift below); add clouds"
-            " that overlap it more",
+            "hardly determined by the data (see ± turn and ± shift below); add clouds that overlap"
+            " more",
         )
         for name in loose
     ]

@@ -8,6 +8,7 @@ results can have pages of their own.
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from coframe.io.files import atomic
 from coframe.io.manifest import own_files
 from coframe.io.transaction import transaction
 from coframe.report import charts, links, numbers, scene
-from coframe.report.markup import count, json_block, lengths, name, pack, png, text
+from coframe.report.markup import count, json_block, length, lengths, name, pack, png, text
 from coframe.report.run import Run
 from coframe.result.colours import palette
 from coframe.result.folder import KIND
@@ -35,6 +36,10 @@ from coframe.types import Array, Pose
 NUMBERS = 16  # [size] [clouds] up to which figures of pairs are written into cells
 SHORT = 15  # [size] [clouds] up to which the table of clouds is shown whole
 CELLS = 40  # [size] [clouds] up to which figures of pairs are a table, not a picture
+# [size] Decimals of a position in a scene as long as one unit.
+PLACES = 5
+# What options are called, of which the tolerance of a contract is not the one in `Options`.
+SAID = {"tolerance": "converged below", "distance_tolerance": "distance tolerance"}
 MARKS = {"aligned": "✓", "weak": "!", "failed": "✕"}
 
 
@@ -123,12 +128,16 @@ def html(
     overlap, residual = numbers.pairs(result)
     outliers = 1 - sum(int(keep.sum()) for keep in result.inliers()) / sum(map(len, result.clouds))
     adjusted = result.targets
-    targets = [] if adjusted is None else [Section("targets", "Targets", links.targets(adjusted))]
+    targets = (
+        []
+        if adjusted is None
+        else [Section("targets", "Targets", links.targets(adjusted, run.unit))]
+    )
     sections = [
         Section("poses", "Clouds and poses", _poses(result, drawn, run, quality)),
         Section("scene", "Scene", _scene(result, drawn, outliers, colours is not None)),
         *targets,
-        *_alternatives(result),
+        *_alternatives(result, run.unit),
         Section("links", "Links", links.section(result, quality, run)),
         Section("pairs", "Between clouds", _pairs(result, run, overlap, residual)),
         Section("convergence", "Convergence", _convergence(result), wide=False),
@@ -206,11 +215,11 @@ def page(
 def _summary(result: Registration, run: Run, outliers: float) -> str:
     good = sum(v.verdict == "aligned" for v in result.verdicts)
     residuals = [v.residual for v in result.verdicts if v.verdict != "failed"] or [np.nan]
-    gap = lengths([float(np.median(residuals))])[0]
+    gap = length(float(np.median(residuals)), run.unit)
     values = [
         (f"{good} of {len(result.poses)}", "clouds aligned"),
         (count(sum(result.counts)), "points"),
-        (f"{gap} {run.unit}" if run.unit and good else gap, "typical gap between clouds"),
+        (gap, "typical gap between clouds"),
         (f"{outliers:.1%}", "outliers"),
         (str(result.iterations), "iterations"),
     ]
@@ -347,7 +356,9 @@ def _components(result: Registration) -> str:
 def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality) -> str:
     turn, shift = numbers.uncertainty(result)
     centres = np.array([np.median(cloud, axis=0) for cloud in result.clouds])
-    gaps = lengths([v.residual for v in result.verdicts] + [v.expected for v in result.verdicts])
+    unit = run.unit
+    both = [v.residual for v in result.verdicts] + [v.expected for v in result.verdicts]
+    gaps = lengths(both, unit=unit)
     columns: list[tuple[str, str, list[str]]] = [
         ("points", "", [str(count) for count in result.counts]),
         (
@@ -362,7 +373,8 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
         ),
         (
             "gap",
-            "to the other clouds along the surface normal, root mean square",
+            "between its surface and that of the other clouds, averaged over patches, along the"
+            " normal, root mean square",
             gaps[: len(result.poses)],
         ),
         ("expected", "the gap that noise alone would leave", gaps[len(result.poses) :]),
@@ -374,12 +386,15 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
         (
             "± shift",
             "standard deviation of the position in the least certain direction",
-            lengths(shift, 2),
+            lengths(shift, 2, unit),
         ),
     ]
     if quality.tolerance is not None:
         shares = ["–" if s.within is None else f"{s.within:.0%}" for s in quality.scans]
-        hint = "share of the distances to linked clouds that are within the tolerance"
+        hint = (
+            "share of its points whose distance from the surface of linked clouds is within the"
+            " tolerance"
+        )
         columns.insert(3, (run.within(quality.tolerance), hint, shares))
     columns += [
         (
@@ -393,7 +408,7 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
         turned, moved = numbers.travelled(drawn.start, result, centres)
         columns += [
             ("turned [°]", "rotation from its start pose", lengths(turned)),
-            ("moved", "movement of its centre from its start pose", lengths(moved)),
+            ("moved", "movement of its centre from its start pose", lengths(moved, unit=unit)),
         ]
     head = "".join(
         f'<th scope="col" title="{text(hint)}">{text(label)}</th>' for label, hint, _ in columns
@@ -407,18 +422,55 @@ def _poses(result: Registration, drawn: scene.Scene, run: Run, quality: Quality)
         rows += (
             f'<tr><th scope="row">{name(cloud)}</th><td data-label="verdict"><span class="badge'
             f' {v.verdict}">'
-            f"{MARKS[v.verdict]} {text(v.verdict)}</span>{reason}</td>{cells}"
-            '<td class="pose"><details><summary>pose</summary>'
-            f"<pre>{_matrix(result.poses[j])}</pre></details></td></tr>"
+            f"{MARKS[v.verdict]} {text(v.verdict)}</span>{reason}</td>{cells}</tr>"
         )
     tall = " tall" if len(result.names) > SHORT else ""
     return (
         f'<div class="scroll{tall}"><table class="clouds"><thead><tr><th scope="col">cloud</th><th'
-        f' scope="col">verdict</th>{head}<th'
-        f' scope="col">pose</th></tr></thead><tbody>{rows}</tbody></table></div><p'
-        f' class="small">Lengths are in {text(run.unit or "the unit of the input")}. A pose carries'
-        " its cloud into the common frame, x = R v + t. Standard deviations are relative to the"
-        " average cloud.</p>"
+        f' scope="col">verdict</th>{head}</tr>'
+        f"</thead><tbody>{rows}</tbody></table></div><p"
+        f' class="small">Lengths are in {text(run.unit or "the unit of the input")}. Standard'
+        f" deviations are relative to {_reference(result, run)}.</p>{_placed(result, drawn)}"
+    )
+
+
+def _reference(result: Registration, run: Run) -> str:
+    """What standard deviations of poses are relative to, in words."""
+    control = result.targets is not None and result.targets.rms("control") is not None
+    known = [
+        words
+        for words, there in (
+            ("the control points", control),
+            ("the fixed clouds", not result.pose_covariance.any((1, 2)).all()),
+            ("the given priors", bool(run.options.get("prior"))),
+        )
+        if there
+    ]
+    return " and ".join(known) or "the average cloud"
+
+
+def _placed(result: Registration, drawn: scene.Scene) -> str:
+    """Where each cloud's own origin lies and how the cloud is turned; on the screen, its matrix."""
+    low, high = drawn.header["low"], drawn.header["high"]
+    size = float(np.ptp([low, high], axis=0).max())  # type: ignore[call-overload]
+    decimals = max(0, PLACES - math.floor(math.log10(size))) if size > 0 else PLACES
+    D = result.mixture.dimension
+    words = ("turn [°]",) if D == 2 else ("about z [°]", "about y [°]", "about x [°]")
+    head = "".join(f'<th scope="col">{each}</th>' for each in (*"xyz"[:D], *words))
+    rows = ""
+    for cloud, pose in zip(result.names, result.poses, strict=True):
+        values = [f"{v:.{decimals}f}" for v in pose[:D, D]]
+        values += [f"{angle:.4f}" for angle in numbers.turns(pose)]
+        rows += f'<tr><th scope="row">{name(cloud)}</th>'
+        rows += "".join(f"<td>{each}</td>" for each in values)
+        rows += f'<td class="pose"><pre>{_matrix(pose)}</pre></td></tr>'
+    note = "" if D == 2 else " It is turned about x first, then about y, then about z."
+    return (
+        f'<details class="placed"><summary>Poses</summary><div class="scroll"><table class="poses">'
+        f'<thead><tr><th scope="col">cloud</th>{head}<th scope="col" class="pose">matrix</th></tr>'
+        f'</thead><tbody>{rows}</tbody></table></div><p class="small">Where the origin of a cloud'
+        f" (the instrument, in a scan) lies in the common frame, and how the cloud is turned.{note}"
+        " A pose carries its cloud into the common frame, x = R v + t.</p></details>"
     )
 
 
@@ -430,7 +482,7 @@ def _held(strength: Sequence[str]) -> str:
     return ", ".join(loose) or "strong"
 
 
-def _alternatives(result: Registration) -> list[Section]:
+def _alternatives(result: Registration, unit: str) -> list[Section]:
     """Where clouds could lie as well; no section where evidence leaves no such place."""
     rows = ""
     for each in result.alternatives:
@@ -444,7 +496,7 @@ def _alternatives(result: Registration) -> list[Section]:
         far = float(np.linalg.norm(ends, axis=1).max())
         here, there = ("–", "–") if each.contradictions is None else each.contradictions
         shares = [share if isinstance(share, str) else f"{share:.1%}" for share in (here, there)]
-        cells = [f"{turn:.3g}", lengths([far])[0], *shares, f"{each.lead:.1f}"]
+        cells = [f"{turn:.3g}", length(far, unit), *shares, f"{each.lead:.1f}"]
         listed = ", ".join(name(result.names[j]) for j in each.clouds)
         matrices = "\n\n".join(map(_matrix, each.poses))
         rows += (
@@ -515,8 +567,8 @@ def _pairs(
     )
     gaps = figure(
         _heat(result.names, np.clip(residual / (top or 1.0), 0, 1), distance, "gap"),
-        "Gap between the two clouds along the surface normal, root mean square"
-        f"{unit if share else ''}.{scales[1]}",
+        "Gap between the surfaces of the two clouds along the normal, averaged over patches of many"
+        f" points, root mean square{unit if share else ''}.{scales[1]}",
     )
     return f'<div class="matrices">{overlaps}{gaps}</div>'
 
@@ -583,7 +635,7 @@ def how_made(run: Run, **facts: object) -> str:
     )
     made = {"made": run.made} if run.made else {}
     rows = "".join(
-        f"<div><dt>{text(key)}</dt><dd>{text(_plain(v))}</dd></div>"
+        f"<div><dt>{text(SAID.get(key, key))}</dt><dd>{text(_plain(v))}</dd></div>"
         for key, v in {**made, **facts, **run.options, **run.versions}.items()
     )
     signed = "".join(f"<span>{each}</span>" for each in ("Date", "Checked by", "Signature"))

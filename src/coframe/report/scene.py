@@ -7,6 +7,7 @@ coordinates keep their digits.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -23,6 +24,10 @@ POINTS = 200_000  # [size] points of all clouds that are shown
 POSES = 40_000  # [size] poses of all clouds in all frames
 ELLIPSOIDS = 25_000  # [size] components in all key frames
 EFFORT = 10_000_000  # [size] clouds x components x key frames
+# [limit] [share of both widths] Height below which a scene lies on the ground.
+LOW = 0.55
+# [format] Files of survey: z is up.
+SURVEY = (".e57", ".ptx", ".las", ".laz")
 SPACING_SAMPLE = 4_000  # [size] points whose distance to neighbours is measured
 
 
@@ -104,12 +109,27 @@ def of(
         "frames": labels,
         "keys": [int(f) for f in keys],
         "components": len(components),
+        "up": upright(result),
         "origin": _three(origin[None])[0].tolist(),
         "low": _three(low[None])[0].tolist(),
         "high": _three(high[None])[0].tolist(),
         "spacing": spacing(good if len(good) > 10 else aligned, rng),
     }
     return Scene(header, arrays, frames[0], sum(counts))
+
+
+def upright(result: Registration) -> int:
+    """The axis that is up: z with a coordinate system, in files of survey and in scenes much lower
+    than wide; y otherwise, as of objects and images.
+    """
+    if result.mixture.dimension == 2:
+        return 1
+    survey = [Path(file).suffix.lower() in SURVEY for file in result.files]
+    if result.crs or (survey and all(survey)):
+        return 2
+    means = result.mixture.means[result.reliable()]
+    x, y, z = np.ptp(means if len(means) else result.mixture.means, axis=0)
+    return 2 if z < LOW * min(x, y) else 1
 
 
 def box(points: Points) -> tuple[Float[Array, " D"], Float[Array, " D"], Float[Array, " D"]]:

@@ -39,8 +39,7 @@
   const theme = () => themes[printing ? "print" : dark.matches ? "dark" : "light"];
 
   // ---- state, all of it -------------------------------------------------------------------------------------------------
-  // Scenes much lower than wide lie on the ground and are seen from above; others stand on y, as objects and images do.
-  const lying = dimension === 3 && size[2] < 0.55 * Math.max(size[0], size[1]) && size[2] <= size[1];
+  const lying = dimension === 3 && header.up === 2;  // seen from above; others stand on y
   const standing = dimension === 3 && !lying;
   const state = {
     frame: last, shown: colours.map(() => true), focus: -1, points: true, outliers: false, model: false, plane: false, own: false,
@@ -511,7 +510,27 @@
     redraw();
   });
 
-  // A link or a cell of a matrix shows its two clouds; once more, all of them.
+  // Where most points of several of these clouds are along an axis, from -1 to 1.
+  const coordinates = floats("points"), bins = 41, middle = 20;
+  const fullest = (which, n, reach) => {
+    const all = new Float64Array(bins), most = new Float64Array(bins);
+    for (const j of which) {
+      const own = new Float64Array(bins), pose = poseOf(last, j), end = first[j] + Math.min(header.counts[j], 2000);
+      const along = [0, 1, 2, 3].map((d) => dot(n, pose.slice(4 * d, 4 * d + 3)));
+      for (let i = first[j]; i < end; i++) {
+        const place = along[3] + [0, 1, 2].reduce((sum, d) => sum + along[d] * coordinates[3 * i + d], 0);
+        const bin = Math.round(middle + middle * place / reach);
+        if (bin >= 0 && bin < bins) own[bin]++;
+      }
+      own.forEach((count, i) => { all[i] += count; most[i] = Math.max(most[i], count); });
+    }
+    const shared = [...all].map((count, i) => count - most[i]);
+    const best = [...all.keys()].sort((a, b) => shared[b] - shared[a] || all[b] - all[a] || Math.abs(a - middle) - Math.abs(b - middle))[0];
+    return (best - middle) / middle;
+  };
+
+  // A link or a cell of a matrix shows its two clouds, cut where they share the most; once more, all of them.
+  let kept = null;  // where the section was before, and where a pair has put it
   const pairs = [...document.querySelectorAll("[data-pair]")];
   const showPair = (pair) => {
     const same = pairs.some((each) => each.classList.contains("chosen") && each.dataset.pair === pair);
@@ -519,6 +538,13 @@
     const alike = wanted.length ? [pair, `${wanted[1]} ${wanted[0]}`] : [];
     for (const each of pairs) each.classList.toggle("chosen", alike.includes(each.dataset.pair));
     chips.forEach((chip, j) => { chip.querySelector("input").checked = state.shown[j] = same || wanted.includes(j); });
+    if (dimension === 3) {
+      const { n, reach } = sectionPlane(), before = kept && kept.axis === state.axis && kept.after === state.position ? kept.before : state.position;
+      state.position = same ? before : fullest(wanted, n, reach);
+      kept = same ? null : { axis: state.axis, before, after: state.position };
+      $("position").value = state.position;
+      showPlane();
+    }
     redraw();
     if (!same) $("stage").scrollIntoView({ block: "nearest" });
   };
@@ -539,25 +565,15 @@
 
   // ---- themes, paper, start -------------------------------------------------------------------------------------------------
   dark.addEventListener("change", redraw);
-  const onPaper = (on) => { printing = on; if (view) { view.draw(); if (dimension === 3) section.draw(); } };
+  const placed = document.querySelector(".placed");
+  const onPaper = (on) => { printing = on; if (placed) placed.open = on; if (view) { view.draw(); if (dimension === 3) section.draw(); } };
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => { onPaper(false); redraw(); });
 
   // The first cut: across the longest side, where the most points of several clouds are.
-  const axis = size.indexOf(Math.max(...size)), bins = new Float64Array(41), most = new Float64Array(41), middle = 20, coordinates = floats("points");
-  for (let j = 0; j < clouds; j++) {
-    const own = new Float64Array(bins.length), pose = poseOf(last, j), end = first[j] + Math.min(header.counts[j], 2000);
-    for (let i = first[j]; i < end; i++) {
-      const place = pose[12 + axis] + [0, 1, 2].reduce((sum, d) => sum + pose[4 * d + axis] * coordinates[3 * i + d], 0);
-      const bin = Math.round(middle + 2 * middle * place / size[axis]);
-      if (bin >= 0 && bin < bins.length) own[bin]++;
-    }
-    own.forEach((n, i) => { bins[i] += n; most[i] = Math.max(most[i], n); });
-  }
-  const shared = [...bins].map((n, i) => n - most[i]);
-  const best = [...bins.keys()].sort((a, b) => shared[b] - shared[a] || bins[b] - bins[a] || Math.abs(a - middle) - Math.abs(b - middle))[0];
+  const axis = size.indexOf(Math.max(...size));
   state.axis = String(axis);
-  state.position = (best - middle) / middle;
+  state.position = fullest(header.counts.keys(), [0, 1, 2].map((d) => Number(d === axis)), size[axis] / 2 || 1);
   $("position").value = state.position;
   state.thickness = Math.min(0.03, Math.max(0.002, 2.5 * spacing / (2 * radius)));
   $("thickness").value = Math.log10(state.thickness);

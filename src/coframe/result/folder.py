@@ -437,6 +437,10 @@ def _attributes(
     if not names:
         return ()
     found = [{name: vertices[name][part] for name in names} for part in parts]
+    for each in found:  # clouds without colours were made grey
+        if COLOURS[0] in names and all((each[name] == merged.GREY).all() for name in COLOURS):
+            for name in COLOURS:
+                del each[name]
     if NORMALS[0] in names:
         for each, R in zip(found, geometry.rotation(poses), strict=True):
             each |= dict(
