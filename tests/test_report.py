@@ -541,18 +541,22 @@ def test_clouds_with_the_same_reason_are_one_notice() -> None:
 
 
 def test_small_lengths_have_the_smaller_unit() -> None:
-    assert markup.lengths([0.000109, 0.000207, 0.0], unit="m") == ["109 µm", "207 µm", "0"]
-    assert markup.lengths([0.000109], unit="mm") == ["109 nm"]
+    assert markup.lengths([0.000109, 0.000207, 0.0], unit="m") == [
+        "109\u202fµm",
+        "207\u202fµm",
+        "0",
+    ]
+    assert markup.lengths([0.000109], unit="mm") == ["109\u202fnm"]
     assert markup.lengths([0.000109, 0.0]) == ["109e-6", "0"]
     assert markup.lengths([0.0109], unit="m") == ["0.0109"]
-    assert markup.length(0.000109, "m") == "109 µm"
+    assert markup.length(0.000109, "m") == "109\u202fµm"
     assert markup.length(0.0109, "m") == "0.0109 m"
     assert markup.length(0.0109, "") == "0.0109"
 
 
 def test_standard_deviations_say_what_they_are_relative_to(result: coframe.Registration) -> None:
     def said(result: coframe.Registration, **options: object) -> str:
-        html = page.html(result, run=report.Run(options=options), points=100)
+        html = page.html(result, run=Run(options=options), points=100)
         return re.search("deviations are relative to ([^.]*)[.]", html).group(1)
 
     assert said(result) == "the average cloud"
@@ -564,7 +568,7 @@ def test_standard_deviations_say_what_they_are_relative_to(result: coframe.Regis
 
 def test_poses_are_a_table_of_positions_and_angles(result: coframe.Registration) -> None:
     poses = result.poses.copy()
-    poses[1] = np.eye(4)
+    poses[:, :3, 3] += [512345.25, 5403210.5, 430]
     poses[1, :3, :3] = geometry.exp_rotation(np.radians([0, 0, 30.0]))
     poses[1, :3, 3] = [512345.25, 5403210.5, 430]
     html = page.html(dataclasses.replace(result, poses=poses), points=100)
@@ -590,7 +594,7 @@ def test_up_is_the_same_in_space_and_on_the_plan(result: coframe.Registration) -
 
 
 def test_options_of_the_same_name_are_told_apart(result: coframe.Registration) -> None:
-    run = report.Run(options={"tolerance": 0.0001, "distance_tolerance": "1cm"})
+    run = Run(options={"tolerance": 0.0001, "distance_tolerance": "1cm"})
     html = page.html(result, run=run, points=100)
     assert "<dt>converged below</dt><dd>0.0001</dd>" in html
     assert "<dt>distance tolerance</dt><dd>1cm</dd>" in html
