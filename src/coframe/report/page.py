@@ -451,8 +451,7 @@ def _reference(result: Registration, run: Run) -> str:
 
 def _placed(result: Registration, drawn: scene.Scene) -> str:
     """Where each cloud's own origin lies and how the cloud is turned; on the screen, its matrix."""
-    low, high = drawn.header["low"], drawn.header["high"]
-    size = float(np.ptp([low, high], axis=0).max())  # type: ignore[call-overload]
+    size = float(np.max(np.array(drawn.header["high"]) - np.array(drawn.header["low"])))
     decimals = max(0, PLACES - math.floor(math.log10(size))) if size > 0 else PLACES
     D = result.mixture.dimension
     words = ("turn [°]",) if D == 2 else ("about z [°]", "about y [°]", "about x [°]")
