@@ -462,11 +462,12 @@ def _placed(result: Registration, drawn: scene.Scene) -> str:
         values += [f"{angle:.4f}" for angle in numbers.turns(pose)]
         rows += f'<tr><th scope="row">{name(cloud)}</th>'
         rows += "".join(f"<td>{each}</td>" for each in values)
-        rows += f'<td class="pose"><pre>{_matrix(pose)}</pre></td></tr>'
+        rows += f'</tr><tr class="pose"><td colspan="{1 + D + len(words)}">'
+        rows += f"<pre>{_matrix(pose)}</pre></td></tr>"
     note = "" if D == 2 else " It is turned about x first, then about y, then about z."
     return (
         f'<details class="placed"><summary>Poses</summary><div class="scroll"><table class="poses">'
-        f'<thead><tr><th scope="col">cloud</th>{head}<th scope="col" class="pose">matrix</th></tr>'
+        f'<thead><tr><th scope="col">cloud</th>{head}</tr>'
         f'</thead><tbody>{rows}</tbody></table></div><p class="small">Where the origin of a cloud'
         f" (the instrument, in a scan) lies in the common frame, and how the cloud is turned.{note}"
         " A pose carries its cloud into the common frame, x = R v + t.</p></details>"
