@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 from coframe import geometry
 from coframe.align import surface, surface_kernels
@@ -9,6 +10,7 @@ from coframe.align.recipe import ALIGN
 from coframe.data.simulate import places
 from coframe.em.constraints import UNCONSTRAINED, Constraints
 from coframe.evaluate import limit
+from coframe.nearest import neighbours
 
 
 @pytest.fixture
@@ -250,3 +252,22 @@ def test_at_the_true_poses_the_gradient_is_zero_on_average(rng):
         slides[p] = g[9:11]
     error = slides.std(0) / np.sqrt(patches)
     assert (np.abs(slides.mean(0)) < 4 * error).all()
+
+
+def test_scans_from_within_are_not_taken_for_views_from_one_side(rng):
+    """The normals of a room are in no half space: turned into one, those of two scans disagree."""
+    clouds, truth, _, _ = scanned_place(places.room(np.random.default_rng(1), sensor="terrestrial"))
+    scene = surface.Scene.of(surfaces_of(clouds), truth, ALIGN.evidence)
+    assert scene.oriented.any()  # for all that the centre can tell
+    tree = cKDTree(scene.feet)
+    near = neighbours(tree, ALIGN.denoise.inner)[:, 1:]
+    found = scene.facing_alike(tree.indices, near, ALIGN.surface)
+    assert found is not None
+    assert not found.oriented.any()
+    clouds, truth = views(rng)
+    scene = surface.Scene.of(surfaces_of(clouds), truth, ALIGN.evidence)
+    tree = cKDTree(scene.feet)
+    near = neighbours(tree, ALIGN.denoise.inner)[:, 1:]
+    found = scene.facing_alike(tree.indices, near, ALIGN.surface)
+    assert found is not None
+    assert found.oriented.all()

@@ -200,17 +200,20 @@ class Scene:
         """The scene with views turned so that neighbours face alike, where the centre cannot tell.
 
         `near` are the neighbours of the points in `rows`.
-        Clouds of which the centre cannot tell, and whose own neighbours face away from each other,
-        were seen from all around: they are not oriented. None where views disagree however they
-        are turned, as they do on both sides of a sheet.
+        What the centre says is not believed where neighbours of different clouds do not mostly face
+        alike: scans from within a place look all around. Clouds of which the centre cannot tell,
+        and whose own neighbours face away from each other, were seen from all around, too: they are
+        not oriented. None where views disagree however they are turned, as they do on both sides of
+        a sheet.
         """
         M = len(self.oriented)
-        if self.oriented.all():
-            return self
         alike = np.einsum("nki,ni->nk", self.normals[near], self.normals[rows]).ravel()
         pair = (self.cloud[rows, None] * M + self.cloud[near]).ravel()
         signed = np.bincount(pair, alike, M * M).reshape(M, M)
         total = np.bincount(pair, np.abs(alike), M * M).reshape(M, M)
+        told = self.oriented[:, None] & self.oriented & ~np.eye(M, dtype=bool)
+        if signed[told].sum() < recipe.min_known * total[told].sum():
+            return replace(self, oriented=np.zeros(M, bool))
         own = np.diagonal(signed) > recipe.min_agreement * np.diagonal(total)
         if (self.oriented | ~own).all():
             return self
