@@ -413,7 +413,9 @@ class Rivals:
         table = level.table(level.density(truth, no_symmetry(), agreed), float(agreed.sum()))
         return cls(level, table, (ours, truth), np.flatnonzero(~agreed))
 
-    def climbed(self, j: int, which: int, chosen: np.ndarray) -> tuple[float, tuple]:
+    def climbed(
+        self, j: int, which: int, chosen: np.ndarray
+    ) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
         """Score and pose at the nearest maximum for some points of a particle."""
         level, at = self.level, self.poses[which]
         rows = level.particles.rows(j)
@@ -424,7 +426,7 @@ class Rivals:
         )
         return value, (R, t)
 
-    def scored(self, j: int, pose: tuple, chosen: np.ndarray) -> float:
+    def scored(self, j: int, pose: tuple[np.ndarray, np.ndarray], chosen: np.ndarray) -> float:
         level = self.level
         rows = level.particles.rows(j)
         points, weights = level.particles.points[rows][chosen], level.weights[rows][chosen]
