@@ -122,3 +122,17 @@ def test_a_part_that_meets_the_rest_by_chance_is_not_held() -> None:
 def test_where_no_part_has_most_of_the_clouds_none_is_held() -> None:
     clouds, poses = split()
     assert majority(parts_beyond_chance(clouds[2:], poses[2:])) == set()
+
+
+def test_a_cloud_that_meets_each_of_a_part_too_little_meets_the_part() -> None:
+    """A motion brings six pieces together: of each link alone, but only once of a rigid part."""
+    rng = np.random.default_rng(5)
+    one, other, cap = (bumpy(rng, 5000) for _ in range(3))
+    clouds = [surface(one[one[:, 0] < 0.15]), surface(other[other[:, 0] > -0.15])]
+    for seed, expected in ((7, [{0, 1, 2}]), (8, [{0, 1}, {2}])):
+        small = cap if seed == 7 else bumpy(rng, 5000, seed)
+        last = surface(small[small[:, 1] > 1.02])
+        both = [(last, each) for each in clouds] + [(each, last) for each in clouds]
+        found = [surprise(*pair, np.eye(4), 1.0) for pair in both]
+        assert sum(each.nats / each.needed for each in found) / 2 < 1
+        assert parts_beyond_chance([*clouds, last], geometry.identity(3, 3)) == expected

@@ -59,6 +59,11 @@ def test_letters_come_into_one_frame(fused: coframe.Fusion) -> None:
     assert fused.warnings == ()
 
 
+def test_a_reason_reads_well_for_one_particle_and_for_many(fused: coframe.Fusion) -> None:
+    """The report says "17 particles weak, because ..." in one line."""
+    assert not any("it" in fit.reason.split() for fit in fused.verdicts)
+
+
 def test_progress_is_told_in_random_starts_too() -> None:
     """They take half of the time or more."""
     steps: list[tuple[str, float]] = []

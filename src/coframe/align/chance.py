@@ -11,7 +11,7 @@ and a floor have none to spare.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -56,6 +56,53 @@ class Surprise:
         return 2 * self.nats >= self.possible
 
 
+# Of clouds that share too little surface to say anything.
+NONE = Surprise(0.0, 0.0, np.inf)
+
+
+@dataclass(frozen=True)
+class Contact:
+    """The patches of one cloud in territory of another: over which planes, and how high."""
+
+    centres: Points  # of the patches below
+    normals: Points  # of these
+    radii: Float[Array, " n"]
+    heights: Float[Array, " n"]
+    deviations: Float[Array, " n"]
+    reach: Float[Array, " n"]
+    tolerance: Float[Array, " n"]  # of heights over one plane
+
+    def __len__(self) -> int:
+        return len(self.heights)
+
+
+Contacts = dict[tuple[int, int], list[Contact]]
+
+
+def contact(
+    one: Surface,
+    other: Surface,
+    motion: Pose,
+    sign: float,
+    recipe: EvidenceRecipe = ALIGN.evidence,
+    pose: Pose | None = None,
+) -> Contact:
+    """Lay a cloud over another one by a motion. `pose`: of the other cloud; planes in that frame.
+
+    Without it, in the frame of the other cloud.
+    """
+    met = meet(one, other, motion, recipe, sign)
+    rows = np.flatnonzero(met.inside)
+    below = met.rows[rows]
+    centres, normals = other.centres[below], other.normals[below]
+    if pose is not None:
+        centres = geometry.transform(pose, centres)
+        normals = normals @ geometry.rotation(pose).T
+    heights, deviations, reach = (each[rows] for each in (met.heights, met.deviations, met.reach))
+    tolerance = max(one.threshold, other.threshold) * deviations
+    return Contact(centres, normals, one.radii[rows], heights, deviations, reach, tolerance)
+
+
 def surprise(
     one: Surface,
     other: Surface,
@@ -63,7 +110,12 @@ def surprise(
     sign: float,
     recipe: EvidenceRecipe = ALIGN.evidence,
 ) -> Surprise:
-    """How little chance explains that two clouds agree under a motion.
+    """How little chance explains that two clouds agree under a motion; see `surprise_of`."""
+    return surprise_of([contact(one, other, motion, sign, recipe)])
+
+
+def surprise_of(contacts: Sequence[Contact]) -> Surprise:
+    """How little chance explains that two clouds, or two rigid parts of several, agree.
 
     Minus the logarithm of the probability that as many pieces of surface meet as closely by chance,
     beyond those that any motion can bring together. How closely is not fixed beforehand: the most
@@ -71,21 +123,21 @@ def surprise(
     """
     from coframe.align import plane_kernels  # Numba, which verdicts alone do not need
 
-    met = meet(one, other, motion, recipe, sign)
-    rows = np.flatnonzero(met.inside)
-    if len(rows) < BLOCK:
-        return Surprise(0.0, 0.0, np.inf)
-    below = met.rows[rows]
-    normals = other.normals[below]
-    heights, deviations, reach = (each[rows] for each in (met.heights, met.deviations, met.reach))
-    tolerance = max(one.threshold, other.threshold) * deviations
-    pieces = planes_of(other.centres[below], normals, one.radii[rows], tolerance)
+    if sum(map(len, contacts)) < BLOCK:
+        return NONE
+    every = [
+        np.concatenate([getattr(each, field.name) for each in contacts])
+        for field in fields(Contact)
+    ]
+    centres, normals, radii, heights, deviations, reach, tolerance = every
+    pieces = planes_of(centres, normals, radii, tolerance)
     found, expected = plane_kernels.mean_heights(
         pieces, normals, heights, deviations, reach, FEWEST
     )
-    spare = len(found) - geometry.degrees_of_freedom(motion.shape[0] - 1)
+    D = centres.shape[1]
+    spare = len(found) - geometry.degrees_of_freedom(D)
     if spare <= 0:
-        return Surprise(0.0, 0.0, np.inf)
+        return NONE
     # By chance, each of these is uniform between 0 and 1.
     shares = np.clip(np.sort(found)[-spare:], LEAST, 1.0)
     closer = np.arange(spare)  # besides the piece itself
@@ -96,7 +148,6 @@ def surprise(
     nats = float((-tails).max() - np.log(spare))
     possible = -spare * float(np.log(np.clip(np.mean(expected), LEAST, 1.0)))
     # As many pieces as there are dimensions fix a motion: those of one cloud on any of the other.
-    D = len(motion) - 1
     needed = math.log(math.comb(len(found), D) * math.perm(len(found), D))
     return Surprise(max(nats, 0.0), possible, needed)
 
@@ -138,36 +189,38 @@ def parts_beyond_chance(
     """Parts of the clouds that agree, directly or along links, as chance would not have it.
 
     What two clouds have is measured in what the best of all motions has by chance, and counts only
-    where they meet closely. Of two parts, the evidence of all links between them adds up.
-    `certain`: clouds that are known to belong together.
+    where they meet closely. Of two parts, the evidence of all links between them adds up. Each link
+    spares the pieces that a motion can bring together; but a part is rigid, and one motion is all
+    that is free between two of them. So what is left are parts that are laid upon each other as
+    wholes. `certain`: clouds that are known to belong together.
     """
     M = len(surfaces)
     signs, inverse = signs_of(surfaces, poses, recipe), geometry.inverse(poses)
     partners = partners_of(surfaces, poses)
 
-    def found(j: int) -> list[Surprise]:
-        return [
-            surprise(
-                surfaces[j],
-                surfaces[i],
-                inverse[i] @ poses[j],
-                float(signs[j] * signs[i]),
-                recipe,
-            )
-            for i in partners[j]
-        ]
+    def laid(j: int, i: int, pose: Pose | None = None) -> Contact:
+        sign = float(signs[j] * signs[i])
+        return contact(surfaces[j], surfaces[i], inverse[i] @ poses[j], sign, recipe, pose)
 
-    nats, possible, computed = np.zeros((3, M, M))
+    def found(j: int) -> list[Surprise]:
+        return [surprise_of([laid(j, i)]) for i in partners[j]]
+
+    known: dict[tuple[int, int], Surprise] = {}
     for j, row in enumerate(Local(range(M), threads).map(found)):
-        for i, each in zip(partners[j], row, strict=True):
-            nats[j, i], possible[j, i] = each.nats / each.needed, each.possible / each.needed
-            computed[j, i] = 1.0
-    # A cloud with many neighbours may be compared in one direction alone.
-    ways = np.maximum(computed + computed.T, 1.0)
-    links, most = (nats + nats.T) / ways, (possible + possible.T) / ways
-    links[2 * links < most] = 0.0
+        known |= {(j, i): each for i, each in zip(partners[j], row, strict=True)}
+    links = np.zeros((M, M))
+    for j, i in known:
+        # A cloud with many neighbours may be compared in one direction alone.
+        links[j, i] = links[i, j] = _of_both(known[j, i], known.get((i, j), known[j, i]))
     links[np.ix_(certain, certain)] = 1.0
-    return _joined(links)
+    parts = _joined(links)
+    number = {j: a for a, part in enumerate(parts) for j in part}
+    across = [(j, i) for j in range(M) for i in partners[j] if number[j] != number[i]]
+    contacts: Contacts = {}
+    between = Local(across, threads).map(lambda pair: laid(pair[0], pair[1], poses[pair[1]]))
+    for (j, i), each in zip(across, between, strict=True):
+        contacts.setdefault((number[j], number[i]), []).append(each)
+    return _joined_as_wholes(parts, contacts)
 
 
 def majority(parts: Sequence[set[int]]) -> set[int]:
@@ -196,3 +249,41 @@ def _joined(links: Float[Array, "M M"]) -> list[set[int]]:
         between = np.delete(np.delete(between, b, 0), b, 1)
         parts[a] |= parts.pop(b)
     return parts
+
+
+def _joined_as_wholes(parts: Sequence[set[int]], contacts: Contacts) -> list[set[int]]:
+    """Parts with less than one between any two of them, each laid upon the other as a whole.
+
+    `contacts`: of the clouds of a part on those of another.
+    """
+    known, laid = dict(enumerate(parts)), dict(contacts)
+    between: dict[tuple[int, int], float] = {}
+    changed = {(min(pair), max(pair)) for pair in laid}
+    while True:
+        between |= {pair: _link(laid, *pair) for pair in sorted(changed)}
+        best = max(between, key=lambda pair: between[pair], default=None)
+        if best is None or between[best] < 1:
+            return list(known.values())
+        a, b = best
+        known[a] = known[a] | known.pop(b)
+        changed = set()
+        for pair in [pair for pair in laid if b in pair]:
+            moved = laid.pop(pair)
+            new = tuple(a if part == b else part for part in pair)
+            between.pop((min(pair), max(pair)), None)
+            if new[0] != new[1]:
+                laid[new[0], new[1]] = [*laid.get((new[0], new[1]), []), *moved]
+                changed.add((min(new), max(new)))
+
+
+def _link(contacts: Contacts, a: int, b: int) -> float:
+    """What two parts have in what the best of all motions has by chance."""
+    both = [surprise_of(contacts[pair]) for pair in ((a, b), (b, a)) if pair in contacts]
+    return _of_both(both[0], both[-1])
+
+
+def _of_both(one: Surprise, other: Surprise) -> float:
+    """What either way of laying one part upon the other has in what chance has, if it is close."""
+    nats = one.nats / one.needed + other.nats / other.needed
+    possible = one.possible / one.needed + other.possible / other.needed
+    return nats / 2 if 2 * nats >= possible else 0.0

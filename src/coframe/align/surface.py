@@ -13,7 +13,9 @@ of the front meet the back. Both leave a bias that more iterations do not remove
   variances, of which each patch has its own posterior. On an edge the surface is rough, and says
   little; on a noisy surface curvature is not believed;
 - plane and surface are eliminated, so a cloud is compared with what the others say, and all poses
-  follow from one system of equations, as in `coframe.em.joint`.
+  follow from one system of equations, as in `coframe.em.joint`;
+- the fitted surface bends a little towards the noise of a cloud's own points, which would draw the
+  cloud along it: how far on average is known, and taken off.
 
 The inverse of that system is the covariance of the poses. Clouds in the plane, clouds without a
 surface, and scenes with a view of which it is not known which way it faces stay as they are.
@@ -198,17 +200,20 @@ class Scene:
         """The scene with views turned so that neighbours face alike, where the centre cannot tell.
 
         `near` are the neighbours of the points in `rows`.
-        Clouds of which the centre cannot tell, and whose own neighbours face away from each other,
-        were seen from all around: they are not oriented. None where views disagree however they
-        are turned, as they do on both sides of a sheet.
+        What the centre says is not believed where neighbours of different clouds do not mostly face
+        alike: scans from within a place look all around. Clouds of which the centre cannot tell,
+        and whose own neighbours face away from each other, were seen from all around, too: they are
+        not oriented. None where views disagree however they are turned, as they do on both sides of
+        a sheet.
         """
         M = len(self.oriented)
-        if self.oriented.all():
-            return self
         alike = np.einsum("nki,ni->nk", self.normals[near], self.normals[rows]).ravel()
         pair = (self.cloud[rows, None] * M + self.cloud[near]).ravel()
         signed = np.bincount(pair, alike, M * M).reshape(M, M)
         total = np.bincount(pair, np.abs(alike), M * M).reshape(M, M)
+        told = self.oriented[:, None] & self.oriented & ~np.eye(M, dtype=bool)
+        if signed[told].sum() < recipe.min_known * total[told].sum():
+            return replace(self, oriented=np.zeros(M, bool))
         own = np.diagonal(signed) > recipe.min_agreement * np.diagonal(total)
         if (self.oriented | ~own).all():
             return self
@@ -270,14 +275,15 @@ def refine_surfaces(
 ) -> Refined | None:
     """Steps of all poses, while they are longer than chance makes them: mostly one.
 
-    EM's poses and those of a full step are two estimates. Where they differ by no more than chance,
-    neither is known to be the better one, and their mean is taken; where they differ by more, EM's
-    have a bias. With chi^2 the squared difference in standard deviations, per degree of freedom,
-    the step is shortened to 1 - 1/2 / max(chi^2, 1). Another one from its end chooses patches and
-    variances by its own outcome, which is worse than one step, unless that one was too short: a
-    body that has slid along itself meets new surface on its way back. Then the next step is clearly
-    longer than chance, too. Without errors chi^2 is one on average, and its variance is 2 over the
-    degrees of freedom.
+    Another step from the end of one chooses patches and variances by its own outcome, which is
+    worse than one step, unless that one was too short: a body that has slid along itself meets new
+    surface on its way back. Then the next step is clearly longer than chance, too. With chi^2 its
+    squared length in standard deviations, per degree of freedom, that is one on average without
+    errors, and its variance is 2 over the degrees of freedom.
+
+    EM's poses are another estimate from the same points. Where the two differ by no more than
+    chance, half of their difference counts as an error of unknown sign in the covariance; where
+    they differ by more, EM's have a bias, and it is 1/2 / chi^2 of the difference.
     """
     noisy = bool(np.median([one.noisy for one in surfaces]) > 0.5)
     found = None
@@ -292,9 +298,9 @@ def refine_surfaces(
         clear = chance > 1 + recipe.evidence.clear * np.sqrt(2 / now.freedom(constraints))
         if found is not None and not clear:
             break
-        left = 0.5 / max(chance, 1.0) * twists
-        poses = geometry.about(geometry.exp(twists - left), now.centre) @ poses
-        found = Refined(poses, now.covariance(poses, constraints, left))
+        doubt = 0.5 / max(chance, 1.0) * twists
+        poses = geometry.about(geometry.exp(twists), now.centre) @ poses
+        found = Refined(poses, now.covariance(poses, constraints, doubt))
         if not clear:
             break
     return found

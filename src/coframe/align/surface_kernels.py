@@ -200,7 +200,18 @@ def evidence(A, D, height, noise, rough, typical, first, last, log_likelihood):
 def normal_equations(
     A, D, height, where, rows, normal, width, posterior, noise, rough, cloud, points, centre, *rest
 ):
-    """Add the matrix and the gradient of all clouds' twists."""
+    """Add the matrix and the gradient of all clouds' twists.
+
+    E = h^T P h / 2 is the misfit of the heights h, with P the inverse of their covariance C across
+    the plane of slope b. A twist lifts members along the normal (dh) and moves them along the patch
+    (dx), where they meet another height of the plane, and other distances in C:
+
+        dE = (P h)^T (dh - b dx) - 1/2 (P h)^T dC (P h) + 1/2 tr(P dC)
+
+    The last term is the mean of what stands before it, with the sign changed: the slopes are those
+    of a surface that was fitted to the members' own noise, by which they would be drawn along it
+    even at the true poses.
+    """
     weight, first, last, H, gradient = rest
     _, k, n = A.shape
     for p in range(first, last):
@@ -208,6 +219,7 @@ def normal_equations(
         precision, dual = np.zeros(k), np.zeros(k)
         pairs = np.flatnonzero(posterior[p] > LEAST)
         z, error, bend = np.zeros(k), np.zeros(n), np.zeros(n)
+        residual, drawn = np.zeros(n), np.zeros((k, k))
         for a in range(k):
             own = 0.0
             for g in pairs:
@@ -218,11 +230,23 @@ def normal_equations(
             for q in range(n):
                 z[a] += A[p, a, q] * height[p, q]
             for q in range(n):
+                residual[q] += A[p, a, q] * precision[a] * z[a]
                 bend[q] += A[p, a, q] * dual[a] * z[a]
                 error[q] += A[p, a, q] * own * z[a]
+        # Entries of P - (P h) (P h)^T, each pair's times its roughness: what multiplies dC.
+        for g in pairs:
+            for a in range(k):
+                share = posterior[p, g] * rough[g] / (noise[g] + rough[g] * D[p, a])
+                for b in range(k):
+                    drawn[a, b] += share / (noise[g] + rough[g] * D[p, b])
+        for a in range(k):
+            for b in range(k):
+                drawn[a, b] *= -z[a] * z[b]
+            drawn[a, a] += dual[a]
+        scores = np.ascontiguousarray(A[p].T) @ drawn @ A[p]
         # The fitted surface is a plane and what the members bend it by; its slope at each member.
         G, right = np.zeros((3, 3)), np.zeros(3)
-        slope = np.zeros((n, 2))
+        slope, score = np.zeros((n, 2)), np.zeros((n, 2))
         for q in range(n):
             level = height[p, q] - error[q] / weight[rows[p, q]]
             for r in range(n):
@@ -232,6 +256,8 @@ def normal_equations(
                 level -= apart * apart * apart * bend[r]
                 slope[q, 0] += 3 * apart * x * bend[r]
                 slope[q, 1] += 3 * apart * y * bend[r]
+                score[q, 0] += 3 * apart * x * scores[q, r]
+                score[q, 1] += 3 * apart * y * scores[q, r]
             basis = (1.0, where[p, q, 0], where[p, q, 1])
             for a in range(3):
                 right[a] += basis[a] * level
@@ -241,7 +267,7 @@ def normal_equations(
             G[a, a] *= 1 + NEAREST
             G[a, a] += NEAREST
         plane = np.linalg.solve(G, right)
-        # J: how a twist of its cloud lifts each member over the surface.
+        # F: how a twist of its cloud lifts each member over the surface, along the axes.
         F = np.zeros((n, k, 6))
         owner = np.empty(n, np.int64)
         owners = 0
@@ -252,8 +278,16 @@ def normal_equations(
                 - (plane[1] + slope[q, 0]) / width[p] * u
                 - (plane[2] + slope[q, 1]) / width[p] * v
             )
+            force = (
+                residual[q] * normal[p]
+                + (score[q, 0] - plane[1] * residual[q]) / width[p] * u
+                + (score[q, 1] - plane[2] * residual[q]) / width[p] * v
+            )
             arm = points[i] - centre
-            turn = np.cross(arm, e)
+            moment, turn = np.cross(arm, force), np.cross(arm, e)
+            for b in range(3):
+                gradient[6 * cloud[i] + b] += moment[b]
+                gradient[6 * cloud[i] + 3 + b] += force[b]
             which = 0
             while which < owners and owner[which] != cloud[i]:
                 which += 1
@@ -267,10 +301,6 @@ def normal_equations(
                     F[which, a, b + 3] += share * e[b]
         for s in range(owners):
             i = 6 * owner[s]
-            for a in range(k):
-                y = math.sqrt(precision[a]) * z[a]
-                for b in range(6):
-                    gradient[i + b] += F[s, a, b] * y
             for t in range(owners):
                 j = 6 * owner[t]
                 for a in range(k):

@@ -618,15 +618,15 @@ def _judge(
         across = float("inf") if rival is None else float(modes.scores[0] - rival[j])
         misfit = float((typical - fit[j]) / spread)
         if misfit > MAX_MISFIT:
-            word, reason = "failed", "it fits the structure far worse than is typical here"
+            word, reason = "failed", "the fit is far worse than is typical here"
         elif here < MIN_MARGIN:
-            word, reason = "weak", "another pose fits it about as well"
+            word, reason = "weak", "another pose fits about as well"
         elif across < MIN_MARGIN:
-            word, reason = "weak", "another class fits it about as well"
+            word, reason = "weak", "another class fits about as well"
         elif not sure:
             word, reason = "weak", "the structure is not known to be right"
         else:
-            word, reason = "aligned", "it fits the structure in this pose only"
+            word, reason = "aligned", "no other pose fits about as well"
         verdicts.append(Fit(word, reason, min(here, across), misfit))
     return tuple(verdicts)
 
