@@ -145,11 +145,12 @@ def _table(names: Sequence[str], quality: Quality, run: Run) -> str:
     more = f'<p class="small">The first {ROWS} of {len(rank)}.</p>' if len(rank) > ROWS else ""
     return (
         '<div><div class="scroll tall"><table class="clouds links"><thead><tr>'
-        f'<th scope="col">link</th><th scope="col"></th>{head}</tr></thead><tbody>{rows}</tbody></table>{more}</div>'
+        f'<th scope="col">link</th><th scope="col"></th>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>{more}</div>"
         f'<p class="small">{text(DISTANCE.capitalize())}: of single points of one cloud from planes'
         " through eight points of the other, root mean square; the noise of a point is in it, and"
         " roughness between the points. The gap below is that of the two surfaces, averaged over"
-        " patches of many points: it is smaller.</p></div>"
+        " patches of many points: it is usually smaller.</p></div>"
     )
 
 
