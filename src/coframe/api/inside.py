@@ -32,16 +32,19 @@ if TYPE_CHECKING:
 INSIDE = "inside"
 
 
-def read(files: Sequence[Path]) -> Poses | None:
+def read(files: Sequence[Path], exclude: Sequence[int] = ()) -> Poses | None:
     """The poses inside files, one a scan; None if more than one scan has none.
 
-    A single scan without a pose, or with the identity, is the reference of the others.
+    A single scan without a pose, or with the identity, is the reference of the others. exclude:
+    numbers of the scans of the files that are left out.
     """
     with suppress(InputError, OSError):
         paths = list(dict.fromkeys(files))
         found = cloud_files.poses_inside(paths)
-        names = cloud_files.names_of(paths)
-        if len(names) == len(files) >= 2 and len(found) >= len(names) - 1:
+        names = [
+            name for j, name in enumerate(cloud_files.names_of(paths)) if j not in set(exclude)
+        ]
+        if len(names) >= 2 and sum(name not in found for name in names) <= 1:
             return np.array([found.get(name, np.eye(4)) for name in names])
     return None
 
@@ -59,8 +62,8 @@ def agreeing(problem: "Problem", files: Sequence[Path]) -> Poses | None:
     unknown = problem.known.turntable is None and not problem.survey.points and not problem.bound
     if options.start != "auto" or not unknown or problem.given.dimension != 3:
         return None
-    poses = read(files)
-    if poses is None:
+    poses = read(problem.given.sources or files, problem.given.excluded)
+    if poses is None or len(poses) != len(problem.given.names):
         return None
     with suppress(InputError):  # Poses that are no rigid motions, or lead too far away.
         near = _settled(problem, poses)

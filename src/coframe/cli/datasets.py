@@ -34,4 +34,6 @@ def datasets(
         return
     for name in names:
         found = sets.load(name, fetch=True)
-        say(f"{name}: {len(found.paths)} files in {found.folder}; {found.terms}")
+        say(
+            f"{name}: {len(found.paths)} file{'s' * (len(found.paths) != 1)} in {found.folder}; {found.terms}"
+        )
