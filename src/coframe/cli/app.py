@@ -127,6 +127,15 @@ def _option(name: str) -> str:
     return f"--{OPTIONS.get(name, name).replace('_', '-')}"
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "file"), counted(2, "file")
+    ('1 file', '2 files')
+    """
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def complain(text: object) -> None:
     """Print a line on stderr that begins with the name of the program."""
     from coframe.errors import visible

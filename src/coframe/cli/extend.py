@@ -14,6 +14,7 @@ from coframe.cli.app import (
     Strict,
     Threads,
     WithReport,
+    counted,
     say,
     say_json,
     say_table,
@@ -96,7 +97,8 @@ def extend(
         step = "give its pose with --poses" if poses or start == "match" else "try --start match"
         say_warnings(result, step)
         say(
-            f"added {len(files)} to {before} cloud{'s' * (before != 1)}; wrote {', '.join(written)} to {target}/"
+            f"added {len(files)} to {counted(before, 'cloud')}; wrote"
+            f" {', '.join(written)} to {target}/"
         )
     if fails(result, before, strict=strict):
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from coframe.cli.app import (
     Threads,
     WithReport,
     complain,
+    counted,
     say,
     say_json,
     say_table,
@@ -394,6 +396,8 @@ def register(
             unit=unit or (scale if tolerance or target_sd or max_shift else None),
             project=project,
         )
+        said = {name: value for name, value in run.options.items() if name not in asdict(options)}
+        result = replace(result, options={**said, **result.options})
         quality = coframe.assess(result, within)
         written = reports.write_folder(result, output, run=run, page=report, quality=quality)
     if as_json:
@@ -436,9 +440,7 @@ def _check_memory(paths: list[Path], options: "Options", memory: str, quiet: boo
     estimate = cost.estimate(paths, options)
     if not quiet:
         budget = cost.bytes_of(memory) / 1e6
-        say(
-            f"{len(paths)} file{'s' * (len(paths) != 1)}, {estimate.described()}, of {budget:.0f} MB"
-        )
+        say(f"{counted(len(paths), 'file')}, {estimate.described()}, of {budget:.0f} MB")
     cost.check(len(paths), options, memory)
 
 

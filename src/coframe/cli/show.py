@@ -81,15 +81,15 @@ def verdict_table(
 
 def say_warnings(result: "Registration", step: str) -> None:
     """Print the warnings and, where a cloud is not aligned, the next step to try."""
-    from coframe.cli.app import say
+    from coframe.cli.app import counted, say
 
     for warning in result.warnings:
         say(f"warning: {warning}")
     unsure = sum(each.verdict != "aligned" for each in result.verdicts)
     if unsure:
         say(
-            f"not aligned: {unsure} of {len(result.verdicts)} cloud"
-            f"{'s' * (len(result.verdicts) != 1)}; see the report; to mend it, {step}"
+            f"not aligned: {unsure} of {counted(len(result.verdicts), 'cloud')}; see the report; to"
+            f" mend it, {step}"
             " (docs/weak.md: by reason)"
         )
 

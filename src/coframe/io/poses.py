@@ -265,7 +265,7 @@ def _last(name: str) -> str:
     return "".join(naming.parts(name)[-1:])
 
 
-def _checked(name: str, pose: Array) -> Pose:
+def _checked(name: str, pose: Any) -> Pose:
     try:
         pose = np.asarray(pose, float)
     except (TypeError, ValueError):

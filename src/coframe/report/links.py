@@ -157,7 +157,8 @@ def _again(result: Registration, run: Run) -> str:
     return (
         "<details><summary>Run again without some clouds</summary>"
         f'<div class="controls leave-out">{boxes}</div>'
-        f'<pre class="command" id="again" data-command="{text(_elsewhere(run.command))}" hidden></pre>'
+        f'<pre class="command" id="again" data-command="{text(_elsewhere(run.command))}"'
+        " hidden></pre>"
         "</details>"
     )
 
