@@ -78,6 +78,8 @@ ARGUMENT = re.compile(
 )
 # [format] Those whose option has another name.
 OPTIONS = {"priors": "prior"}
+# [format] Parameters of commands that are no options.
+POSITIONAL = ("files", "folder", "file", "sequence", "names")
 
 
 @cache
@@ -251,8 +253,8 @@ def _as_typed(message: str, arguments: Iterable[str]) -> str:
     """A message of the library in words of the command line: options, not arguments."""
     name, mark, rest = message.partition(": ")
     own = OPTIONS.get(name, name).replace("-", "_")
-    typed = f"{_option(name)}{mark}{rest}" if mark and own in arguments else message
-    return as_options(typed)
+    typed = own in arguments and own not in POSITIONAL
+    return as_options(f"{_option(name)}{mark}{rest}" if mark and typed else message)
 
 
 def _say_interrupted(code: int) -> None:

@@ -74,8 +74,9 @@ def register(
         typer.Option(
             metavar="FILE|inside",
             help=(
-                "Start poses in any format, matched by name; inside: those that the E57, PTX or PCD"
-                " files hold. Default: those, if the scans agree with them, else estimated."
+                "Start poses in any format, matched by name, or in the order of FILES if they have"
+                " no names; inside: those that the E57, PTX or PCD files hold. Default: those, if"
+                " the scans agree with them, else estimated."
             ),
         ),
     ] = None,
@@ -151,11 +152,16 @@ def register(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The cloud whose frame becomes the common frame."),
+        typer.Option(
+            metavar="NAME",
+            help="The cloud whose frame becomes the common frame; not beside --fixed and --prior.",
+        ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A cloud to leave out; repeat for more."),
+        typer.Option(
+            metavar="NAME", help="A cloud to leave out, or a scan of a file; repeat for more."
+        ),
     ] = None,
     targets: Annotated[
         Path | None,
@@ -233,8 +239,8 @@ def register(
     """Bring clouds into one common frame.
 
     Clouds can come straight from the scanner; start poses help if you have them. After Ctrl-C, the
-    same command with --resume goes on and ends with the same result. If a result looks wrong, try
-    --start match, then --start identity.
+    same command with --resume goes on and ends with the same result. If a result looks wrong, the
+    last line says what to try next.
 
     Examples:
 
