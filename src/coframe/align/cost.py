@@ -121,7 +121,7 @@ def check(clouds: int, options: Options, memory: str | int, recipe: AlignRecipe 
     return found
 
 
-def _megabytes(size: float) -> str:
+def _megabytes(size: float | int) -> str:
     return f"{size / 1e6:.0f}" if size > 1e6 else f"{size / 1e6:.2g}"
 
 
