@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import coframe
 from coframe import InputError
+from coframe.cli.commands import app
 from coframe.io import crs, e57, las
 from coframe.io.scan import Scan
 from coframe.result.export import export
@@ -84,3 +86,54 @@ def test_names_that_are_no_reference_system_are_refused() -> None:
         crs.check("EPSG:99999999")
     assert crs.as_wkt("EPSG:25832").startswith("PROJCS")
     assert crs.as_wkt("no such system") == ""
+
+
+UTM = (
+    'PROJCS["UTM {zone}N",GEOGCS["ETRS89",DATUM["x",SPHEROID["GRS 1980",6378137,298.257]],'
+    'UNIT["degree",0.0174532925199433]],UNIT["metre",1]]'
+)
+
+
+def test_files_with_different_systems_are_warned_of(tmp_path: Path) -> None:
+    pytest.importorskip("laspy")
+    files = [tmp_path / f"{name}.las" for name in "abc"]
+    for seed, (file, zone) in enumerate(zip(files, (32, 32, 33), strict=True)):
+        las.write_scan(file, Scan(bumpy(seed)), UTM.format(zone=zone))
+    warned = coframe.register(files, options=QUICK)
+    assert warned.crs == ""
+    (said,) = [text for text in warned.warnings if "coordinate reference systems" in text]
+    assert f"{files[0]} UTM 32N, {files[2]} UTM 33N;" in said
+    silent = coframe.register(files[:2], options=QUICK)
+    assert not [text for text in silent.warnings if "reference systems" in text]
+    chosen = coframe.register(files, options=QUICK, crs=UTM.format(zone=32))
+    assert not [text for text in chosen.warnings if "reference systems" in text]
+
+
+def test_a_unit_that_is_not_that_of_the_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("laspy")
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("ab"):
+        las.write_scan(tmp_path / f"{name}.las", Scan(bumpy(seed)), UTM.format(zone=32))
+    arguments = ["register", "a.las", "b.las", "-o", "out", "--unit", "mm"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert (
+        "--unit: expected m, the unit of the coordinate reference system UTM 32N of a.las" in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("wkt", "metres"),
+    [
+        (UTM.format(zone=32), 1.0),
+        (UTM.format(zone=32).replace('"metre",1]', '"US survey foot",0.3048006]'), 0.3048006),
+        ('COMPD_CS["x",' + UTM.format(zone=1) + ',VERT_CS["h",UNIT["foot",0.3048]]]', 1.0),
+        ('GEOGCS["WGS 84",UNIT["degree",0.0174532925199433]]', None),
+        ("a name of my own", None),
+    ],
+)
+def test_the_unit_of_a_projected_system(wkt: str, metres: float | None) -> None:
+    assert crs.metres(wkt) == metres

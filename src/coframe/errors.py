@@ -10,6 +10,8 @@ from typing import Any
 LARGEST_NUMBER = 1e100
 # [limit] Characters of another program's message that are repeated in ours.
 LONGEST_REASON = 300
+# [format] Where libE57 goes on with lines of its own source.
+DEBUG = "Debug info:"
 # [format] Characters that are no text: controls (C0, DEL, C1), marks of writing direction,
 # separators of lines and paragraphs, and lone surrogates, which stand for bytes of file names that
 # are no UTF-8.
@@ -59,8 +61,13 @@ class InputError(ValueError):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line and not too long; its type where it says nothing."""
-    return " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
+    """What an error says, on one line and not too long; its type where it says nothing.
+
+    >>> one_line(ValueError("bad checksum. Debug info: context = x.cpp"))
+    'bad checksum.'
+    """
+    text = " ".join(str(error).split()).partition(DEBUG)[0].strip()
+    return text[:LONGEST_REASON] or type(error).__name__
 
 
 def optional(module: str, extra: str, purpose: str) -> Any:

@@ -115,10 +115,14 @@ def check(clouds: int, options: Options, memory: str | int, recipe: AlignRecipe 
     if found > budget:
         raise InputError(
             f"memory: expected at least {found / 1e6:.0f} MB for {clouds} clouds and"
-            f" {options.components} components, found {budget / 1e6:.0f} MB; allow more, or use"
+            f" {options.components} components, found {_megabytes(budget)} MB; allow more, or use"
             " fewer threads, components or points"
         )
     return found
+
+
+def _megabytes(size: float | int) -> str:
+    return f"{size / 1e6:.0f}" if size > 1e6 else f"{size / 1e6:.2g}"
 
 
 def _resident() -> int:

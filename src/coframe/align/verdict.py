@@ -217,7 +217,7 @@ def _in_words(freedom: Freedom, scale: float) -> str:
     if freedom.shift == 0 or (
         freedom.turn > 0 and np.linalg.norm(freedom.twist[:-D]) > np.linalg.norm(move)
     ):
-        return f"it can turn by {np.degrees(freedom.turn):.2g} degrees {end}"
+        return f"it can turn by {np.degrees(freedom.turn):.3g} degrees {end}"
     direction = ", ".join(f"{value:.2f}" for value in move / np.linalg.norm(move))
     return f"it can slide along ({direction}) by {freedom.shift * scale:.3g} {end}"
 

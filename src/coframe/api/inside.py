@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 INSIDE = "inside"
 
 
-def read(files: Sequence[Path]) -> Poses | None:
+def read(files: Sequence[Path], exclude: Sequence[int] = ()) -> Poses | None:
     """The poses inside files, one a scan; None if more than one scan has none.
 
-    A single scan without a pose, or with the identity, is the reference of the others.
+    A single scan without a pose, or with the identity, is the reference of the others. exclude:
+    numbers of the scans of the files that are left out.
     """
-    if len(files) < 2:
-        return None
     with suppress(InputError, OSError):
-        found = cloud_files.poses_of_scans(list(dict.fromkeys(files)))
-        if len(found) == len(files) and sum(pose is None for pose in found) <= 1:
+        every = cloud_files.poses_of_scans(list(dict.fromkeys(files)))
+        found = [pose for j, pose in enumerate(every) if j not in exclude]
+        if len(found) >= 2 and sum(pose is None for pose in found) <= 1:
             return np.array([np.eye(4) if pose is None else pose for pose in found])
     return None
 
@@ -59,8 +59,8 @@ def agreeing(problem: "Problem", files: Sequence[Path]) -> Poses | None:
     unknown = problem.known.turntable is None and not problem.survey.points and not problem.bound
     if options.start != "auto" or not unknown or problem.given.dimension != 3:
         return None
-    poses = read(files)
-    if poses is None:
+    poses = read(problem.given.sources or files, problem.given.excluded)
+    if poses is None or len(poses) != len(problem.given.names):
         return None
     with suppress(InputError):  # Poses that are no rigid motions, or lead too far away.
         near = _settled(problem, poses)

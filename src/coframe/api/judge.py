@@ -112,7 +112,7 @@ def _compare(
         turn = np.degrees(np.linalg.norm(twist[: -fit.mixture.dimension]))
         failed = shift > max(recipe.evidence.distinct / RADIUS, chance)
         reason = (
-            f"free refinement turns it by {turn:.2g} degrees and moves its points by up to"
+            f"free refinement turns it by {turn:.3g} degrees and moves its points by up to"
             f" {shift * RADIUS:.1%} of the extent"
         )
         yield replace(verdict, verdict="failed" if failed else "weak", reason=reason)

@@ -336,7 +336,7 @@ class Problem:
             )
         if start.source in (GIVEN, turntable.TURNTABLE):
             listed = ", ".join(
-                f"{result.names[j]} by {np.degrees(turn):.2g} degrees and {shift:.3g}"
+                f"{result.names[j]} by {np.degrees(turn):.3g} degrees and {shift:.3g}"
                 for j, turn, shift in self._left(start.poses[0], result.poses)
             )
             if listed:
@@ -383,12 +383,13 @@ class Problem:
         """Clouds that ended far from the poses given, with the angle [rad] and the distance.
 
         Farther than twice the largest reach of the trials. A common motion of all clouds does not
-        count.
+        count, nor do clouds whose given pose was not used.
         """
         turns, shifts = departures(given, found, self.given.summaries)
         extents = np.maximum([each.extent for each in self.given.summaries], EMPTY)
         steps = turns * RADIUS + shifts / extents
         far = np.flatnonzero(steps > 2 * self.recipe.reach).tolist()
+        far = [j for j in far if j not in self.known.rematch]
         return [(j, float(turns[j]), float(shifts[j])) for j in far]
 
 

@@ -58,6 +58,7 @@ def register(
     control: Sequence[ControlPoint] | str | PathLike[str] = (),
     crs: str = "",
     names: Sequence[str] | None = None,
+    exclude: Sequence[int] = (),
     on_file: Callable[[str], object] = lambda name: None,
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
     on_pair: Callable[[int, int], object] = lambda done, total: None,
@@ -112,6 +113,9 @@ def register(
         the same one and the clouds start in it.
     names : sequence of str, optional
         Names of the clouds in messages and results: text on one line, no two alike.
+    exclude : sequence of int
+        Scans of the files that are left out, by their numbers among all. Poses, names and all
+        other numbers are those of the scans that stay.
     on_file : callable
         Called with each file's name before it is read on this machine.
     on_iteration : callable
@@ -149,7 +153,7 @@ def register(
     >>> result.poses, result.verdicts, result.groups
     """
     check_options(options)
-    crs = reference_systems.check(crs) if crs else ""
+    crs = named = reference_systems.check(crs) if crs else ""
     check_kind("recipe", recipe, AlignRecipe, "an")
     check_callables(on_iteration=on_iteration, on_pair=on_pair, on_progress=on_progress)
     if checkpoint is not None:
@@ -163,6 +167,7 @@ def register(
         memory=memory,
         output=output,
         on_file=on_file,
+        exclude=exclude,
         check_budget=lambda files: cost.check(files, options, memory or 0, recipe),
     ) as given:
         reports = Reports(on_iteration, on_pair, on_progress, checkpoint)
@@ -228,6 +233,8 @@ def register(
         ]
         if not crs and not survey.points and start.source in (GIVEN, IDENTITY):
             crs = reference_systems.common(given.files) if given.files else ""
+        if not named and given.files and (mixed := reference_systems.differing(given.files)):
+            result = replace(result, warnings=(*result.warnings, mixed))
         result = problem.limited(problem.annotate(result, start, candidates), start)
         source = result.start if suggested is None else inside.INSIDE
         return replace(result.with_targets(joined(found)), crs=crs, start=source)

@@ -3,9 +3,10 @@
 
 import errno
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
@@ -71,6 +72,16 @@ Strict = Annotated[
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
 
 
+# [format] Arguments of the library as messages name them.
+ARGUMENT = re.compile(
+    "`(fixed|priors?|level|rematch|max_turn|max_shift|turntable|targets|control|crs|poses)`"
+)
+# [format] Those whose option has another name.
+OPTIONS = {"priors": "prior"}
+# [format] Parameters of commands that are no options.
+POSITIONAL = ("files", "folder", "file", "sequence", "names")
+
+
 @cache
 def progress_console() -> "Console":
     """Where progress is shown: stderr, so that stdout can go into a pipe."""
@@ -83,7 +94,7 @@ def say(text: object) -> None:
     """Print a line on stdout, never wrapped; what a terminal would act on is shown as escapes."""
     from coframe.errors import visible
 
-    _print(visible(text))
+    _print(visible(as_options(str(text))))
 
 
 def say_json(content: object) -> None:
@@ -103,6 +114,28 @@ def say_table(table: "Table") -> None:
     with console.capture() as shown:
         console.print(Segments(segments))
     _print(shown.get().removesuffix("\n"))
+
+
+def as_options(text: str) -> str:
+    """Text with arguments of the library, between backticks, as options of the command line.
+
+    >>> as_options("fix them (`fixed`) or say how certain they are (`priors`)")
+    'fix them (--fixed) or say how certain they are (--prior)'
+    """
+    return ARGUMENT.sub(lambda match: _option(match[1]), text)
+
+
+def _option(name: str) -> str:
+    return f"--{OPTIONS.get(name, name).replace('_', '-')}"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "file"), counted(2, "file")
+    ('1 file', '2 files')
+    """
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def complain(text: object) -> None:
@@ -182,7 +215,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except (typer.Exit, typer.Abort):
             raise
         except InputError as error:
-            reason, code = str(error), 2
+            reason, code = _as_typed(str(error), arguments), 2
         except (KeyboardInterrupt, SystemExit):  # A signal.
             code = signals.ending.code
             with signals.ending.lock:
@@ -214,6 +247,14 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         raise typer.Exit(code)
 
     return run
+
+
+def _as_typed(message: str, arguments: Iterable[str]) -> str:
+    """A message of the library in words of the command line: options, not arguments."""
+    name, mark, rest = message.partition(": ")
+    own = OPTIONS.get(name, name).replace("-", "_")
+    typed = own in arguments and own not in POSITIONAL
+    return as_options(f"{_option(name)}{mark}{rest}" if mark and typed else message)
 
 
 def _say_interrupted(code: int) -> None:

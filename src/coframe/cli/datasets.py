@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from coframe.cli.app import say, say_table
+from coframe.cli.app import counted, say, say_table
 
 
 def datasets(
@@ -34,4 +34,4 @@ def datasets(
         return
     for name in names:
         found = sets.load(name, fetch=True)
-        say(f"{name}: {len(found.paths)} files in {found.folder}; {found.terms}")
+        say(f"{name}: {counted(len(found.paths), 'file')} in {found.folder}; {found.terms}")

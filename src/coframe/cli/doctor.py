@@ -9,6 +9,7 @@ EXTRAS = {  # extra: its package, and what it is for
     "las": ("laspy", "LAS and LAZ files"),
     "pcd": ("python-neo-lzf", "compressed PCD files"),
     "e57": ("pye57", "E57 files"),
+    "crs": ("pyproj", "coordinate reference systems by name"),
     "mesh": ("trimesh", "OBJ, STL and OFF files"),
     "images": ("pillow", "depth images"),
     "cluster": ("distributed", "clusters of machines"),

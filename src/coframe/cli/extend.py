@@ -14,6 +14,7 @@ from coframe.cli.app import (
     Strict,
     Threads,
     WithReport,
+    counted,
     say,
     say_json,
     say_table,
@@ -93,7 +94,11 @@ def extend(
         say_json(as_json_content(target, written, started))
     elif not quiet:
         say_table(verdict_table(result))
-        say_warnings(result)
-        say(f"added {len(files)} to {before} clouds; wrote {', '.join(written)} to {target}/")
+        step = "give its pose with --poses" if poses or start == "match" else "try --start match"
+        say_warnings(result, step)
+        say(
+            f"added {len(files)} to {counted(before, 'cloud')}; wrote"
+            f" {', '.join(written)} to {target}/"
+        )
     if fails(result, before, strict=strict):
         raise typer.Exit(1)

@@ -5,12 +5,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from coframe.cli.app import complain, writable
-
-if TYPE_CHECKING:
-    from coframe.types import Poses
 
 # [format] The value of --poses that stands for the poses inside the scans' own files.
 INSIDE = "inside"
@@ -34,6 +31,11 @@ def claimed(
 
 def clouds_of(arguments: Iterable[Path]) -> list[Path]:
     """The files that arguments name, scan2 before scan10; what is left out is said."""
+    return sorted(files_of(arguments), key=by_name)
+
+
+def files_of(arguments: Iterable[Path]) -> list[Path]:
+    """The files that arguments name, in the order of the arguments; what is left out is said."""
     from coframe.io import clouds
 
     def say_left_out(folder: Path, names: list[str]) -> None:
@@ -41,6 +43,8 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
 
     arguments = list(arguments)
     found = clouds.expand(arguments, on_left_out=say_left_out)
+    for path in dict.fromkeys(path for path in arguments if arguments.count(path) > 1):
+        complain(f"{path}: given {arguments.count(path)} times, taken once")
     for folder in dict.fromkeys(path for path in arguments if path.is_dir()):
         if others := clouds.others_in(folder, found):
             kinds = ", ".join(
@@ -51,37 +55,14 @@ def clouds_of(arguments: Iterable[Path]) -> list[Path]:
                 f"{f' and {len(others) - 5} more' if len(others) > 5 else ''}; to take others, name"
                 " the files"
             )
-    return sorted(found, key=clouds.by_name)
+    return found
 
 
-def known_poses(
-    given: Path | None, paths: Sequence[Path], *, unknown: Sequence[int] = ()
-) -> "Poses | None":
-    """Start poses that the user gave, None for none; the identity for clouds of unknown pose."""
-    import numpy as np
+def by_name(path: Path) -> Any:
+    """The order of clouds in results."""
+    from coframe.io import clouds
 
-    from coframe import geometry
-    from coframe.errors import InputError
-    from coframe.io import clouds, poses
-
-    if given is None:
-        return None
-    names = clouds.names_of(paths)
-    if str(given) != INSIDE:
-        known = [j for j in range(len(names)) if j not in unknown]
-        if not known:
-            return poses.read_for(given, names)
-        read = poses.read_for(given, [names[j] for j in known])
-        found = geometry.identity(len(names), read.shape[-1] - 1)
-        found[known] = read
-        return found
-    inside = clouds.poses_inside(paths)
-    if not inside:
-        raise InputError(
-            f"poses: expected poses inside the files for --poses {INSIDE}, found none; name a file"
-            " with poses, or leave it out"
-        )
-    return np.array([inside.get(name, np.eye(4)) for name in names])
+    return clouds.by_name(path)
 
 
 def say_unused_poses(paths: Sequence[Path], *, contradicted: bool = False) -> None:
@@ -100,45 +81,3 @@ def say_unused_poses(paths: Sequence[Path], *, contradicted: bool = False) -> No
             f"{whose} inside the file{'s' * (count > 1)}, not used{reason}; to start from"
             f" {'it' if count == 1 else 'them'}{same}, add --poses {INSIDE}"
         )
-
-
-def indices(paths: Sequence[Path], wanted: Sequence[str], option: str) -> list[int]:
-    """The numbers of the clouds that an option names; an unknown name is refused with those near
-    it.
-    """
-    from coframe.io import clouds
-
-    if not wanted:
-        return []
-    return [_index(clouds.names_of(paths), name, option) for name in wanted]
-
-
-def without(paths: Sequence[Path], excluded: Sequence[str]) -> list[Path]:
-    """The files without those of excluded clouds."""
-    from coframe.errors import InputError
-    from coframe.io import clouds
-
-    if not excluded:
-        return list(paths)
-    names, files = clouds.named_files(paths)
-    out = {files[_index(names, name, "exclude")] for name in excluded}
-    for path in out:
-        own = [name for name, file in zip(names, files, strict=True) if file == path]
-        if left := [name for name in own if name not in excluded and path.stem not in excluded]:
-            raise InputError(
-                f"exclude: expected all scans of {path} or none, found {left[0]} left in; save the"
-                " scans to files of their own to choose among them"
-            )
-    return [path for path in paths if path not in out]
-
-
-def _index(names: Sequence[str], name: str, option: str) -> int:
-    from coframe.errors import InputError, nearest
-
-    short = {Path(own).stem: j for j, own in enumerate(names)}
-    found = names.index(name) if name in names else short.get(Path(name).stem)
-    if found is None:
-        raise InputError(
-            f"{option}: expected the name of a cloud, found {name!r}; {nearest(name, names)}"
-        )
-    return found

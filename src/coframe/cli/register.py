@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,15 +22,19 @@ from coframe.cli.app import (
     Strict,
     Threads,
     WithReport,
+    complain,
+    counted,
     say,
     say_json,
     say_table,
 )
+from coframe.cli.chosen import Chosen
 from coframe.cli.interrupt import interruptible
-from coframe.cli.output import claimed, clouds_of, indices, known_poses, say_unused_poses, without
+from coframe.cli.output import INSIDE, claimed, say_unused_poses
 from coframe.cli.show import (
     as_json_content,
     fails,
+    next_step,
     run_so_far,
     say_warnings,
     target_sentence,
@@ -69,8 +74,9 @@ def register(
         typer.Option(
             metavar="FILE|inside",
             help=(
-                "Start poses in any format, matched by name; inside: those that the E57, PTX or PCD"
-                " files hold. Default: those, if the scans agree with them, else estimated."
+                "Start poses in any format, matched by name, or in the order of FILES if they have"
+                " no names; inside: those that the E57, PTX or PCD files hold. Default: those, if"
+                " the scans agree with them, else estimated."
             ),
         ),
     ] = None,
@@ -146,11 +152,16 @@ def register(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The cloud whose frame becomes the common frame."),
+        typer.Option(
+            metavar="NAME",
+            help="The cloud whose frame becomes the common frame; not beside --fixed and --prior.",
+        ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A cloud to leave out; repeat for more."),
+        typer.Option(
+            metavar="NAME", help="A cloud to leave out, or a scan of a file; repeat for more."
+        ),
     ] = None,
     targets: Annotated[
         Path | None,
@@ -228,8 +239,8 @@ def register(
     """Bring clouds into one common frame.
 
     Clouds can come straight from the scanner; start poses help if you have them. After Ctrl-C, the
-    same command with --resume goes on and ends with the same result. If a result looks wrong, try
-    --start match, then --start identity.
+    same command with --resume goes on and ends with the same result. If a result looks wrong, the
+    last line says what to try next.
 
     Examples:
 
@@ -260,10 +271,8 @@ def register(
     from coframe.api import inside
     from coframe.errors import InputError
     from coframe.geometry import identity
-    from coframe.input.prior import read_priors
-    from coframe.input.targets import read_control, read_targets
+    from coframe.input.targets import read_control
     from coframe.input.units import check_unit, length
-    from coframe.io import clouds
 
     started = time.perf_counter()
     scale = check_unit(unit or "m")
@@ -296,28 +305,44 @@ def register(
             f"control: expected --targets and no --reference beside it, found {found}; the common"
             " frame is that of the control points, and targets say where scans see them"
         )
+    if reference and (fixed or prior):
+        found = "--fixed" if fixed else "--prior"
+        raise InputError(
+            f"reference: expected neither --fixed nor --prior beside it, found {found}, which says"
+            " where the common frame is; leave --reference out, or use result.relative_to in Python"
+        )
     if (check and not control) or (target_sd and not targets):
         raise InputError(
-            "check, target-sd: expected --control beside --check and --targets beside --target-sd,"
-            " found none; add it, or leave them out"
+            "--check, --target-sd: expected --control beside --check and --targets beside"
+            " --target-sd, found none; add it, or leave them out"
         )
     if reference and (memory or scheduler):
         raise InputError(
             "reference: expected clouds in memory, found --memory or --scheduler; leave"
             " --reference out and use --fixed, or result.relative_to in Python"
         )
-    paths = without(clouds_of(files), exclude or ())
-    chosen = indices(paths, fixed or (), "fixed")
-    levelled = indices(paths, level or (), "level")
-    again = indices(paths, rematch or (), "rematch")
-    frame = indices(paths, [reference] if reference else (), "reference")
-    priors = read_priors(prior, clouds.names_of(paths)) if prior else []
+    chosen = Chosen.of(files, exclude or ())
+    paths = chosen.paths
+    anchors = chosen.indices(fixed or (), "fixed")
+    levelled = chosen.indices(level or (), "level")
+    again = chosen.indices(rematch or (), "rematch")
+    frame = chosen.indices([reference] if reference else (), "reference")
+    priors = chosen.priors(prior) if prior else []
+    _check_crs_unit(paths, crs, unit)
     within = None if tolerance is None else length(tolerance, scale, "tolerance")
     deviation = None if target_sd is None else length(target_sd, scale, "target-sd")
-    seen = read_targets(targets, deviation) if targets else []
+    seen = chosen.targets(targets, deviation) if targets else []
     positions = read_control(control, check or ()) if control else []
     reach = None if max_shift is None else length(max_shift, scale, "max-shift")
-    known = known_poses(poses, paths, unknown=again)
+    bound = bool(anchors or priors or levelled or motion != "rigid" or max_shift or max_turn)
+    if poses is None and bound and start == "auto" and turntable is None and chosen.hold_poses:
+        poses = Path(INSIDE)
+        complain(
+            "start: the poses inside the files, since fixed clouds, priors, restricted motion and"
+            " limits need a common frame; for the clouds' own coordinates, add --start identity"
+        )
+    known = chosen.poses(poses, unknown=again)
+    clouds: dict[str, Any] = {"names": chosen.names if exclude else None, "exclude": chosen.exclude}
     if memory is not None:
         _check_memory(paths, options, memory, quiet or as_json)
     with (
@@ -327,13 +352,13 @@ def register(
         nullcontext() if published else interruptible(output, resume, quiet=quiet) as checkpoint,
     ):
         if published:
-            result = _published(paths, known, components, options, watch)
+            result = _published(paths, known, components, options, watch, clouds)
         else:
             result = coframe.register(
                 paths,
                 known,
                 options=options,
-                fixed=chosen,
+                fixed=anchors,
                 priors=priors,
                 level=levelled,
                 turntable=turntable,
@@ -347,12 +372,13 @@ def register(
                 memory=memory,
                 cluster=cluster,
                 output=None if memory is None and cluster is None else output,
+                **clouds,
                 **watch.callbacks,
             )
         watch.show("writing")
         result = reports.complete(result.relative_to(frame[0]) if frame else result)
         if known is None and result.start == inside.INSIDE:
-            known = inside.read(paths)
+            known = inside.read(paths, chosen.exclude)
         first = identity(len(result.poses), result.mixture.dimension) if known is None else known
         run = run_so_far(
             started,
@@ -376,19 +402,41 @@ def register(
             unit=unit or (scale if tolerance or target_sd or max_shift else None),
             project=project,
         )
+        said = {name: value for name, value in run.options.items() if name not in asdict(options)}
+        result = replace(result, options={**said, **result.options})
         quality = coframe.assess(result, within)
         written = reports.write_folder(result, output, run=run, page=report, quality=quality)
     if as_json:
         say_json(as_json_content(output, written, started))
     elif not quiet:
-        _show(result, quality, run, output, written)
-        if poses is None and result.start != inside.INSIDE:
-            bound = fixed or prior or level or motion != "rigid" or any(limits)
+        step = next_step(result, bound=bound, tried=[chosen.names[j] for j in again])
+        _show(result, quality, run, output, written, step)
+        if poses is None and result.start != inside.INSIDE and turntable is None:
             searched = start == "auto" and result.start in ("identity", "matched")
             tried = searched and not (published or scheduler or bound)
-            say_unused_poses(paths, contradicted=tried and inside.read(paths) is not None)
+            contradicted = tried and inside.read(paths, chosen.exclude) is not None
+            say_unused_poses(paths, contradicted=contradicted)
     if fails(result, strict=strict):
         raise typer.Exit(1)
+
+
+def _check_crs_unit(paths: list[Path], crs: str, unit: str | None) -> None:
+    """Refuse a unit that is not that of the reference system of the clouds."""
+    from coframe.errors import InputError
+    from coframe.input.units import SAME, UNITS
+    from coframe.io import crs as systems
+
+    for path in paths if unit else ():
+        named = crs or systems.read(path)
+        metres = systems.metres(named) if named else None
+        if metres is not None and abs(UNITS[unit or "m"] / metres - 1) > SAME:
+            own = next(
+                (each for each, value in UNITS.items() if abs(value / metres - 1) < SAME), ""
+            )
+            raise InputError(
+                f"unit: expected {own or f'{metres:g} m'}, the unit of the coordinate reference"
+                f" system {systems.title(named)} of {path}, found {unit}; leave out what is wrong"
+            )
 
 
 def _check_memory(paths: list[Path], options: "Options", memory: str, quiet: bool) -> None:
@@ -398,7 +446,7 @@ def _check_memory(paths: list[Path], options: "Options", memory: str, quiet: boo
     estimate = cost.estimate(paths, options)
     if not quiet:
         budget = cost.bytes_of(memory) / 1e6
-        say(f"{len(paths)} files, {estimate.described()}, of {budget:.0f} MB")
+        say(f"{counted(len(paths), 'file')}, {estimate.described()}, of {budget:.0f} MB")
     cost.check(len(paths), options, memory)
 
 
@@ -408,6 +456,7 @@ def _published(
     components: int | None,
     options: "Options",
     watch: "Watch",
+    clouds: dict[str, Any],
 ) -> "Registration":
     from coframe import paper
     from coframe.paper.published import ITERATIONS
@@ -424,6 +473,7 @@ def _published(
         threads=options.threads,
         on_file=watch.file,
         on_iteration=on_iteration,
+        **clouds,
     )
 
 
@@ -484,7 +534,12 @@ def _silence_dask() -> None:
 
 
 def _show(
-    result: "Registration", quality: "Quality", run: "Run", output: Path, written: list[str]
+    result: "Registration",
+    quality: "Quality",
+    run: "Run",
+    output: Path,
+    written: list[str],
+    step: str,
 ) -> None:
     say_table(verdict_table(result, quality, run))
     tried = (
@@ -501,7 +556,7 @@ def _show(
     if result.targets is not None:
         say_table(target_table(result.targets, run.unit))
         say(target_sentence(result.targets, run.unit))
-    say_warnings(result)
+    say_warnings(result, step)
     published = result.options["method"] == Method.PAPER
     ended = f"{result.iterations} iterations, as published" if published else result.status.sentence
     if not any(warning.endswith(ended) for warning in result.warnings):

@@ -5,6 +5,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ COLOURS = {"aligned": "green", "weak": "yellow", "failed": "bold red"}
 
 # [limit] Clouds that the table lists one by one: of more, a terminal shows only the last.
 ROWS = 60
+# [limit] Clouds that are proposed to be matched anew.
+MENDED = 5
 # [limit] Residuals of targets that it lists.
 RESIDUALS = 12
 
@@ -51,6 +54,8 @@ def verdict_table(
     if any(troubled):
         table.add_column("reason")
     many = len(troubled) > ROWS
+    from coframe.cli.app import as_options
+
     if many and not all(troubled):
         table.caption = (
             f"{len(troubled) - sum(troubled)} of {len(troubled)} clouds are aligned and not listed;"
@@ -70,22 +75,57 @@ def verdict_table(
         ]
         row.append(f"{verdict.residual:.3g}")
         row += [] if shares is None else [shares[j]]
-        table.add_row(*row, *([escape(verdict.reason)] if trouble else []))
+        table.add_row(*row, *([escape(as_options(verdict.reason))] if trouble else []))
     return table
 
 
-def say_warnings(result: "Registration") -> None:
-    """Print the warnings, and what to do where a cloud is not aligned."""
-    from coframe.cli.app import say
+def say_warnings(result: "Registration", step: str) -> None:
+    """Print the warnings and, where a cloud is not aligned, the next step to try."""
+    from coframe.cli.app import counted, say
 
     for warning in result.warnings:
         say(f"warning: {warning}")
     unsure = sum(each.verdict != "aligned" for each in result.verdicts)
     if unsure:
         say(
-            f"not aligned: {unsure} of {len(result.verdicts)} clouds; see the report; to"
-            " mend it, --start match, then --start identity, or --poses (docs/weak.md: by reason)"
+            f"not aligned: {unsure} of {counted(len(result.verdicts), 'cloud')}; see the report; to"
+            f" mend it, {step}"
+            " (docs/weak.md: by reason)"
         )
+
+
+def next_step(result: "Registration", *, bound: bool = False, tried: Sequence[str] = ()) -> str:
+    """What to try for the clouds that are not aligned: nothing that was tried or is refused.
+
+    bound: whether a common frame is known, beside which clouds are not matched. tried: clouds that
+    were matched anew.
+    """
+    unsure = [
+        name
+        for name, verdict in zip(result.names, result.verdicts, strict=True)
+        if verdict.verdict != "aligned"
+    ]
+    if bound:
+        return "give better start poses (--poses), or targets (--targets)"
+    if result.start in ("given", "inside"):
+        if len(unsure) <= min(MENDED, (len(result.names) - 1) // 2) and not set(unsure) & {*tried}:
+            inside = "--poses inside " if result.start == "inside" else ""
+            return (
+                "match with the others anew: "
+                + inside
+                + " ".join(f"--rematch {shlex.quote(name)}" for name in unsure)
+            )
+        return "give other poses (--poses), or leave them out and try --start match"
+    if result.options.get("method") == "paper":
+        return "leave --method paper out, or give start poses (--poses)"
+    if result.start == "identity":
+        return "try --start match, or give start poses (--poses)"
+    if result.start == "matched":
+        return (
+            "give start poses (--poses), or, where the clouds lie nearly right as they are, try"
+            " --start identity"
+        )
+    return "give start poses (--poses)"
 
 
 def target_table(found: "Adjustment", unit: str = "") -> "Table":

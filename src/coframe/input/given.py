@@ -21,6 +21,7 @@ from coframe.input.checks import (
     STRAY,
     as_cloud,
     as_clouds,
+    as_indices,
     as_list,
     as_names,
     as_weights,
@@ -48,6 +49,8 @@ class Given:
     files: Sequence[Path] = ()
     loaded: Sequence[InMemory] = ()  # the clouds themselves, where all their points are here
     separate: bool = False  # whether merged points go to a file for each cloud
+    sources: Sequence[Path] = ()  # all files, those of excluded scans, too
+    excluded: Sequence[int] = ()  # numbers of the scans of these files that are left out
 
     @property
     def dimension(self) -> int:
@@ -85,11 +88,13 @@ def open_clouds(
     on_file: Callable[[str], object] = lambda name: None,
     check_budget: Callable[[int], object] = lambda files: None,
     keep_strays: bool = False,
+    exclude: Sequence[int] = (),
 ) -> Iterator[Given]:
     """The clouds, checked, wherever they are to be; see `register` for what the arguments are.
 
     check_budget: called with the number of files before they are read with a memory budget.
     keep_strays: points far away from all others count, too.
+    exclude: numbers of scans of the files that are left out.
     """
     check_callables(on_file=on_file)
     check_threads(threads)
@@ -100,6 +105,10 @@ def open_clouds(
     if memory is not None and (cluster is not None or not paths):
         raise InputError(
             "memory: expected clouds in files, to be registered on this machine, found others"
+        )
+    if exclude and not paths:
+        raise InputError(
+            "exclude: expected clouds in files, found others; leave them out of the list"
         )
     if output is not None and not stay:
         raise InputError(
@@ -115,23 +124,34 @@ def open_clouds(
     if memory is not None:
         check_budget(len(cloud_files.expand(clouds)))
         folder = None if output is None else Path(output)
-        with on_disk(clouds, names, threads=threads, folder=folder, on_file=on_file) as given:
+        with on_disk(
+            clouds, names, threads=threads, folder=folder, on_file=on_file, exclude=exclude
+        ) as given:
             yield given
     elif stay and cluster is not None:
-        given = on_workers(clouds, None, cluster=cluster)
+        given = on_workers(clouds, None, cluster=cluster, exclude=exclude)
         yield given if names is None else replace(given, names=as_names(names, len(given.names)))
     elif paths:
         scans, files = cloud_files.open_all(clouds, on_file=lambda *about: on_file(about[2]))
+        sources, stay_in = list(dict.fromkeys(files)), _kept(len(files), exclude)
+        scans, files = [scans[j] for j in stay_in], [files[j] for j in stay_in]
         points = as_clouds([scan.points for scan in scans], names=[str(file) for file in files])
         titles = [scan.name for scan in scans] if names is None else as_names(names, len(scans))
         columns = [scan.numeric_attributes() for scan in scans]
-        yield _loaded(points, columns, titles, weights, files, threads, None, keep_strays)
+        given = _loaded(points, columns, titles, weights, files, threads, None, keep_strays)
+        yield replace(given, sources=sources, excluded=tuple(exclude))
     else:
         titles = [f"cloud {j}" for j in range(len(clouds))]
         titles = titles if names is None else as_names(names, len(clouds))
         points = as_clouds(clouds, names=titles)
         none: list[dict[str, Any]] = [{} for _ in points]
         yield _loaded(points, none, titles, weights, (), threads, cluster, keep_strays)
+
+
+def _kept(count: int, exclude: Sequence[int]) -> list[int]:
+    """The numbers of the scans that stay, of `count`."""
+    out = set(as_indices(exclude, count, "exclude"))
+    return [j for j in range(count) if j not in out]
 
 
 def gathered(clouds: Any, names: Any) -> tuple[list[Any], bool, Any]:
@@ -192,7 +212,13 @@ def _loaded(
     return Given(items, items.map(Summary.of), names, files, loaded)
 
 
-def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Client) -> Given:
+def on_workers(
+    paths: Sequence[Any],
+    names: Sequence[str] | None,
+    *,
+    cluster: Client,
+    exclude: Sequence[int] = (),
+) -> Given:
     """Clouds of files that workers read, each some of them."""
     client, found = _ready(cluster), cloud_files.expand(paths)
     parts = list(parted(len(found), client))
@@ -200,6 +226,9 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
     heads = collect(client, submit_all(client, _heads, read))
     titles, each = cloud_files.titles(found, [own for head in heads for own in head])
     where = [(n, i) for n, head in enumerate(heads) for i in range(sum(map(len, head)))]
+    stay = _kept(len(where), exclude)
+    titles, each = [titles[j] for j in stay], [each[j] for j in stay]
+    where = [where[j] for j in stay]
     clouds: PerCloud[Source] = Remote(client, submit_all(client, _bodies, read), where)
     summaries = clouds.map(Summary.of)
     check_alike(
@@ -208,7 +237,15 @@ def on_workers(paths: Sequence[Any], names: Sequence[str] | None, *, cluster: Cl
         [str(file) for file in each],
     )
     clouds, summaries = _near(clouds, summaries)
-    return Given(clouds, summaries, titles if names is None else names, each, separate=True)
+    return Given(
+        clouds,
+        summaries,
+        titles if names is None else names,
+        each,
+        separate=True,
+        sources=found,
+        excluded=tuple(exclude),
+    )
 
 
 @contextmanager
@@ -219,6 +256,7 @@ def on_disk(
     threads: int | None,
     folder: Path | None,
     on_file: Callable[[str], object] = lambda name: None,
+    exclude: Sequence[int] = (),
 ) -> Iterator[Given]:
     """Clouds of files that do not fit into memory.
 
@@ -237,6 +275,9 @@ def on_disk(
             scans.append(_spooled(path, Path(scratch), number))
         titles, each = cloud_files.titles(found, [[name for name, _ in own] for own in scans])
         clouds = [cloud for own in scans for _, cloud in own]
+        stay = _kept(len(clouds), exclude)
+        titles, each = [titles[j] for j in stay], [each[j] for j in stay]
+        clouds = [clouds[j] for j in stay]
         for cloud, file in zip(clouds, each, strict=True):
             _check(cloud, str(file))
         items: PerCloud[Source] = Local(clouds, threads)
@@ -248,7 +289,7 @@ def on_disk(
         )
         items, summaries = _near(items, summaries)
         titles = titles if names is None else as_names(names, len(titles))
-        yield Given(items, summaries, titles, each)
+        yield Given(items, summaries, titles, each, sources=found, excluded=tuple(exclude))
 
 
 def _near(

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from coframe import geometry
-from coframe.errors import InputError, nearest, one_line, visible
+from coframe.errors import InputError, one_line
+from coframe.io import naming
 from coframe.io.files import as_path, read_small
 from coframe.types import Array, Pose
 
@@ -94,10 +95,11 @@ def read_priors(path: str | os.PathLike[str], names: Sequence[str]) -> list[Pose
 
 
 def _prior(path: Any, name: str, content: Any, names: Sequence[str]) -> PosePrior:
-    if name not in names:
-        raise InputError(
-            f"{path}: expected names of clouds, found {visible(name)!r};"
-            f" {nearest(visible(name), names)}"
+    cloud = naming.find(names, name, str(path))
+    if not isinstance(content, Mapping):
+        raise ValueError(
+            f'{name} has no object; {{"pose": 4x4, "turn": degrees, "shift": length}} says what is'
+            " known of it; poses alone are for --poses"
         )
     unknown = set(content) - {"pose", "turn", "shift", "about"}
     if unknown:
@@ -110,9 +112,14 @@ def _prior(path: Any, name: str, content: Any, names: Sequence[str]) -> PosePrio
     D = len(pose) - 1
     turns = _deviations(name, "turn", content, geometry.degrees_of_freedom(D) - D)
     shifts = _deviations(name, "shift", content, D)
+    if np.isinf(turns).all() and np.isinf(shifts).all():
+        raise ValueError(
+            f"{name} has neither turn nor shift, so that nothing would be known of it; give a"
+            " standard deviation of one of them"
+        )
     about = content.get("about")
     return PosePrior(
-        list(names).index(name),
+        cloud,
         pose,
         np.diag(np.concatenate([np.radians(turns), shifts]) ** 2),
         None if about is None else np.array(about, float),

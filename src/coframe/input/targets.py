@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from coframe import geometry
 from coframe.em import constraints
 from coframe.errors import LARGEST_NUMBER, InputError, nearest, visible
 from coframe.input.normalise import Normalisation
+from coframe.io import naming
 from coframe.io.files import as_path, read_small
 from coframe.types import Array, Pose, Poses
 
@@ -384,21 +384,12 @@ def _check_deviation(what: str, name: str, sd: Any, least: float | None = None) 
 
 
 def _cloud(scan: Any, names: Sequence[str]) -> int:
-    """The number of the cloud that is meant: by number, by name, by name without its suffix."""
+    """The number of the cloud that is meant: by number, or by name (`naming.find`)."""
     if isinstance(scan, Integral) and not isinstance(scan, bool):
         if 0 <= int(scan) < len(names):
             return int(scan)
         raise InputError(f"targets: expected a cloud from 0 to {len(names) - 1}, found {int(scan)}")
-    if scan in names:
-        return list(names).index(scan)
-    short = {Path(own).stem: j for j, own in enumerate(names)}
-    found = short.get(Path(str(scan)).stem)
-    if found is None:
-        raise InputError(
-            f"targets: expected the name of a cloud, found {visible(scan)!r};"
-            f" {nearest(visible(scan), list(names))}"
-        )
-    return found
+    return naming.find(names, str(scan), "targets")
 
 
 def read_targets(path: str | os.PathLike[str], sd: float | None = None) -> list[Target]:

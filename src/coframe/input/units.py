@@ -8,6 +8,8 @@ from coframe.errors import InputError
 
 # [format] Metres.
 UNITS = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001, "um": 1e-6, "in": 0.0254, "ft": 0.3048}
+# [limit] Relative difference of units that are the same: feet of the US survey and others.
+SAME = 1e-3
 
 
 def check_unit(unit: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
@@ -204,19 +205,20 @@ def rough_count(path: Path) -> float:
     return path.stat().st_size / BYTES_PER_POINT
 
 
-def write(path: str | os.PathLike[str], scan: Scan) -> None:
+def write(path: str | os.PathLike[str], scan: Any) -> None:
     """Write a scan, in the format of the suffix.
 
     Parameters
     ----------
     path : path
         With a suffix of `WRITTEN`.
-    scan : Scan
+    scan : Scan or array (N, D)
+        An array has points alone.
 
     Raises
     ------
     InputError
-        If the suffix is another.
+        If the suffix is another, or there are no points.
 
     Examples
     --------
@@ -228,12 +230,27 @@ def write(path: str | os.PathLike[str], scan: Scan) -> None:
             f"{path}: expected a suffix of {', '.join(WRITTEN)} to write to, found"
             f" {suffix or 'none'}"
         )
+    if not isinstance(scan, Scan):
+        scan = Scan(_as_points(scan))
     if suffix == ".e57":
         e57.write_scans(path, [scan])
     elif suffix == ".ptx":
         ptx.write_scans(path, [scan])
     else:
         WRITERS[KINDS[suffix]](Path(path), scan)
+
+
+def _as_points(value: Any) -> Points:
+    """The points of an array, for a scan that has nothing else."""
+    try:
+        points = np.array(value, float)
+    except (TypeError, ValueError):
+        points = np.empty(0)
+    if points.ndim != 2 or points.shape[1] not in (2, 3):
+        raise InputError(
+            f"scan: expected a Scan or an array of shape (N, 3), found {type(value).__name__}"
+        )
+    return points
 
 
 def move(

@@ -2,6 +2,7 @@
 """Coordinate reference systems, as files name them: passed through, never computed with."""
 
 import os
+import re
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,6 +25,8 @@ WKT = (
     "ENGCRS",
     "BOUNDCRS",
 )
+# [format] What projected reference systems begin with.
+PROJECTED = ("PROJCS[", "PROJCRS[")
 # [format] Records of LAS: reference system as WKT, and as keys of GeoTIFF.
 LAS_WKT = 2112
 LAS_KEYS = 34735
@@ -58,6 +61,53 @@ def common(paths: Iterable[str | os.PathLike[str]]) -> str:
     """The reference system that all files name; "" where they differ or one names none."""
     found = {read(path) for path in dict.fromkeys(paths)}
     return found.pop() if len(found) == 1 else ""
+
+
+def differing(paths: Iterable[str | os.PathLike[str]]) -> str:
+    """A sentence where files name different reference systems; "" where they do not."""
+    found: dict[str, str] = {}
+    for path in dict.fromkeys(paths):
+        if name := read(path):
+            found.setdefault(name, str(path))
+    if len(found) < 2:
+        return ""
+    listed = ", ".join(f"{path} {title(name)}" for name, path in list(found.items())[:5])
+    return (
+        f"files name different coordinate reference systems: {listed}; bring them into one before,"
+        " or, if they only differ in words, name it (--crs, `crs`)"
+    )
+
+
+def title(name: str) -> str:
+    """What a reference system is called: EPSG:code, or the name in WKT."""
+    match = re.match(r'\s*\w+\[\s*"([^"]+)"', name)
+    return match[1] if match and name.startswith(WKT) else name
+
+
+def metres(name: str) -> float | None:
+    """The unit [m] of the horizontal coordinates of a projected reference system, None if unknown.
+
+    Codes such as EPSG:25832 are looked up by pyproj, if it is installed.
+    """
+    wkt = name if name.startswith(WKT) else as_wkt(name)
+    start = next((wkt.find(mark) for mark in PROJECTED if mark in wkt), -1)
+    if start < 0:
+        return None
+    body = _bracket(wkt[start:])
+    units = re.findall(r'(?:LENGTHUNIT|\bUNIT)\[\s*"[^"]*"\s*,\s*([0-9.eE+-]+)', body)
+    with suppress(ValueError):
+        return float(units[-1]) if units else None
+    return None
+
+
+def _bracket(text: str) -> str:
+    """The text up to the bracket that closes its first one."""
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "]" and depth == 0:
+            return text[: at + 1]
+    return text
 
 
 def check(name: str) -> str:

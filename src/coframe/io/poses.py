@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 
 from coframe import geometry
 from coframe.errors import InputError, one_line, visible
-from coframe.io import e57, ptx
+from coframe.io import e57, naming, ptx
 from coframe.io.files import as_json, as_path, atomic, file_names, read_small, regular
 from coframe.io.scan import Scan, in_space
 from coframe.io.table import table
@@ -174,7 +174,7 @@ def read(path: str | os.PathLike[str]) -> NamedPoses:
             poses = _read_file(path)
         if not poses:
             raise ValueError("it has no poses")
-        return {str(name): _checked(pose) for name, pose in poses.items()}
+        return {str(name): _checked(str(name), pose) for name, pose in poses.items()}
     except OSError as error:
         raise InputError(
             f"{path}: expected a file with poses, found nothing that can be read ({error.strerror})"
@@ -209,28 +209,44 @@ def read_for(path: str | os.PathLike[str], names: Sequence[str]) -> Poses:
     InputError
         If a cloud has no pose or several.
     """
-    known = {visible(name): pose for name, pose in read(path).items()}
-    names = [visible(name) for name in names]
-    if list(known) == [str(j) for j in range(len(names))] and not set(names) & set(known):
+    known = read(path)
+    if len(known) == len(names) and only_numbered(known, names):
         return np.array(list(known.values()))
-    short: dict[str, list[str]] = {}
-    for key in known:
-        short.setdefault(_short(key), []).append(key)
-    chosen = []
+    return choose(path, known, names)
+
+
+def only_numbered(known: Mapping[str, Pose], names: Sequence[str]) -> bool:
+    """Whether poses have numbers from 0 instead of names of clouds."""
+    return list(known) == [str(j) for j in range(len(known))] and not set(names) & set(known)
+
+
+def choose(path: str | os.PathLike[str], known: Mapping[str, Pose], names: Sequence[str]) -> Poses:
+    """The poses of these clouds, by their names; `path`: of the file that has them."""
+    known = {visible(name): pose for name, pose in known.items()}
+    names = [visible(name) for name in names]
+    keys = list(known)
+    chosen: dict[str, str] = {}
     for name in names:
-        alike = short.get(_short(name), [])
-        if name not in known and len(alike) != 1:
-            found = f"several: {', '.join(alike)}" if alike else f"poses for {', '.join(known)}"
+        alike = [keys[j] for j in naming.candidates(keys, name)]
+        alike = alike or [key for key in keys if _last(key) == _last(name)]
+        if len(alike) != 1:
+            found = f"several: {', '.join(alike)}" if alike else f"poses for {', '.join(keys)}"
             raise InputError(
                 f"{path}: expected a pose for {name}, found {found[:300]}; name"
                 " them as the clouds are named"
             )
-        chosen.append(known[name if name in known else alike[0]])
-    if len({pose.shape for pose in chosen}) > 1:
+        if alike[0] in chosen:
+            raise InputError(
+                f"{path}: expected a pose for each cloud, found one, {alike[0]}, for"
+                f" {chosen[alike[0]]} and {name}; name them as the clouds are named"
+            )
+        chosen[alike[0]] = name
+    poses = [known[key] for key in chosen]
+    if len({pose.shape for pose in poses}) > 1:
         raise InputError(
             f"{path}: expected poses of one size, found 3 x 3 and 4 x 4; leave one kind out"
         )
-    return np.array(chosen)
+    return np.array(poses)
 
 
 BAD = (
@@ -245,26 +261,23 @@ BAD = (
 )
 
 
-def _short(name: str) -> str:
-    last = PurePath(name.replace("\\", "/")).name
-    return re.sub(
-        r"\.(ply|pcd|las|laz|e57|pts|ptx|vtk|xyz|txt|csv|asc|npy|bin|obj|stl|off|png)$",
-        "",
-        last,
-        flags=re.IGNORECASE,
-    )
+def _last(name: str) -> str:
+    return "".join(naming.parts(name)[-1:])
 
 
-def _checked(pose: Array) -> Pose:
-    pose = np.asarray(pose, float)
+def _checked(name: str, pose: Any) -> Pose:
+    try:
+        pose = np.asarray(pose, float)
+    except (TypeError, ValueError):
+        pose = np.empty(0)
     if pose.shape not in ((3, 3), (4, 4)) or not np.isfinite(pose).all():
-        raise ValueError("a pose is not a finite 4 x 4 matrix")
+        raise ValueError(f"the pose of {name} is not a finite 4 x 4 matrix")
     if not geometry.is_rigid(pose):
-        raise ValueError("a pose is not a rotation and a translation")
+        raise ValueError(f"the pose of {name} is not a rotation and a translation")
     return pose
 
 
-def _read_file(path: Path) -> NamedPoses:
+def _read_file(path: Path) -> dict[str, Any]:
     with regular(path) as file:
         begin = file.read(1000)
     if begin.startswith(E57):
@@ -286,11 +299,11 @@ def _read_file(path: Path) -> NamedPoses:
     return _of_table(text, path.stem)
 
 
-def _of_json(content: Any) -> NamedPoses:
+def _of_json(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it is a list; expected an object with names and matrices")
     if content and "format" not in content and "class_name" not in content:
-        return {name: np.array(matrix, float) for name, matrix in content.items()}
+        return dict(content)
     if content.get("class_name") == "PoseGraph":
         nodes = content["nodes"] or []
         return {
@@ -299,7 +312,7 @@ def _of_json(content: Any) -> NamedPoses:
         }
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}")
-    poses = {str(cloud["name"]): np.array(cloud["pose"], float) for cloud in content["clouds"]}
+    poses = {str(cloud["name"]): cloud["pose"] for cloud in content["clouds"]}
     if len(poses) < len(content["clouds"]):
         raise ValueError("it has two poses of one name")
     return poses

@@ -31,6 +31,7 @@ def batch_with_defaults(
     seed: int = 0,
     threads: int | None = None,
     names: Sequence[str] | None = None,
+    exclude: Sequence[int] = (),
     on_file: Callable[[str], object] = lambda name: None,
     on_iteration: Callable[[Iteration], bool | None] = loop.carry_on,
 ) -> Registration:
@@ -51,6 +52,8 @@ def batch_with_defaults(
         Threads; default: all cores.
     names
         Names of the clouds. Default: those of their files.
+    exclude
+        Scans of the files that are left out, as for `coframe.register`.
     on_file
         Called with each file's name before it is read.
     on_iteration
@@ -67,7 +70,9 @@ def batch_with_defaults(
     """
     Options(seed=seed, threads=threads, components=1 if components is None else components)
     check_callables(on_iteration=on_iteration)
-    with open_clouds(clouds, None, names, threads=threads, on_file=on_file) as given:
+    with open_clouds(
+        clouds, None, names, threads=threads, on_file=on_file, exclude=exclude
+    ) as given:
         points = [cloud.points for cloud in given.loaded]
     rng = np.random.default_rng(seed)
     if components is None:

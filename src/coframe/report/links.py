@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Which scans hold which: the links on a plan view and as a table; and the targets."""
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -166,9 +167,37 @@ def _again(result: Registration, run: Run) -> str:
     return (
         "<details><summary>Run again without some clouds</summary>"
         f'<div class="controls leave-out">{boxes}</div>'
-        f'<pre class="command" id="again" data-command="{text(run.command)}" hidden></pre>'
+        f'<pre class="command" id="again" data-command="{text(_elsewhere(run.command))}"'
+        " hidden></pre>"
         "</details>"
     )
+
+
+def _elsewhere(command: str) -> str:
+    """The command with another folder for its result, so that this one stays.
+
+    >>> _elsewhere("coframe register scans -o out --resume")
+    'coframe register scans -o out-2'
+    """
+    try:
+        words = [word for word in shlex.split(command) if word != "--resume"]
+    except ValueError:  # not what a run has written
+        return command
+    for i, word in enumerate(words):
+        if i and words[i - 1] in ("-o", "--output"):
+            words[i] = _next(word)
+        elif word.startswith("--output="):
+            words[i] = "--output=" + _next(word.removeprefix("--output="))
+        elif re.match("-o.", word):
+            words[i] = "-o" + _next(word[2:])
+    return shlex.join(words)
+
+
+def _next(folder: str) -> str:
+    """out-2 after out, out-3 after out-2."""
+    folder = folder.rstrip("/") or folder
+    match = re.fullmatch(r"(.*)-([0-9]{1,9})", folder)
+    return f"{match[1]}-{int(match[2]) + 1}" if match else f"{folder}-2"
 
 
 def targets(found: Adjustment, unit: str = "") -> str:

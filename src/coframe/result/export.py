@@ -160,6 +160,12 @@ def _aligned(
     with exported(home, folder, inputs=sources, overwrite=overwrite) as new:
         for source, name in zip(sources, names, strict=True):
             scans = [j for j, file in enumerate(result.files) if file == source]
+            inside = len(cloud_files.names_of([Path(source)]))
+            if len(scans) != inside:
+                raise InputError(
+                    f"aligned: expected poses of all {inside} scans of {source}, found"
+                    f" {len(scans)}; export to e57 or ptx, which takes the scans of the result"
+                )
             cloud_files.move(source, new / name, [result.poses[j] for j in scans])
     return [folder / name for name in names]
 
