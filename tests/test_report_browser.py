@@ -273,7 +273,7 @@ def test_clouds_marked_as_wrong_give_the_command_without_them(opened: Opened) ->
     boxes.nth(1).check()
     boxes.nth(3).check()
     again = page.locator("#again").text_content()
-    assert again == "coframe register scans -o out --exclude 'cloud 1' --exclude 'cloud 3'"
+    assert again == "coframe register scans -o out-2 --exclude 'cloud 1' --exclude 'cloud 3'"
     boxes.nth(1).uncheck()
     boxes.nth(3).uncheck()
     assert page.is_hidden("#again")
