@@ -54,9 +54,9 @@ def test_the_next_step_is_one_that_was_not_tried(result: coframe.Registration) -
 
 
 def test_words_of_the_library_become_options() -> None:
-    assert "(--fixed)" in as_options(problem.LEFT)
-    assert "(--prior)" in as_options(problem.LEFT)
-    assert "`" not in as_options(problem.LEFT)
+    assert "(--fixed)" in as_options(problem.LEFT[0])
+    assert "(--prior)" in as_options(problem.LEFT[0])
+    assert "`" not in as_options(problem.LEFT[0])
 
 
 def test_errors_name_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

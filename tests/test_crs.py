@@ -90,7 +90,9 @@ def test_names_that_are_no_reference_system_are_refused() -> None:
 
 UTM = (
     'PROJCS["UTM {zone}N",GEOGCS["ETRS89",DATUM["x",SPHEROID["GRS 1980",6378137,298.257]],'
-    'UNIT["degree",0.0174532925199433]],UNIT["metre",1]]'
+    'PRIMEM["Greenwich",0],UNIT["degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],'
+    'PARAMETER["latitude_of_origin",0],PARAMETER["central_meridian",9],PARAMETER["scale_factor",'
+    '0.9996],PARAMETER["false_easting",500000],PARAMETER["false_northing",0],UNIT["metre",1]]'
 )
 
 

@@ -40,17 +40,7 @@ from coframe.types import Array, Poses
 
 AMBIGUOUS = "the result is ambiguous: different start poses fit about equally well"
 
-# What is said of clouds that leave given poses: those of the user, and those inside files.
-FAR = (
-    (
-        "these clouds ended far from the poses that were given",
-        "if the given poses are right, fix them (`fixed`) or say how certain they are (`priors`)",
-    ),
-    (
-        "these clouds ended far from the poses inside their files",
-        'check them in the report; start="match" leaves these poses aside, `poses` takes others',
-    ),
-)
+# What is said of a cloud that leaves its given pose: one of the user, and one inside a file.
 LEFT = (
     "it ended far from the pose that was given, and shares too little surface with others to show"
     " that it belongs there; if the given pose is right, fix it (`fixed`) or say how certain it is"
@@ -339,9 +329,16 @@ class Problem:
                 f"{result.names[j]} by {np.degrees(turn):.3g} degrees and {shift:.3g}"
                 for j, turn, shift in self._left(start.poses[0], result.poses)
             )
-            if listed:
-                what, advice = FAR[self.inside]
-                warnings.append(f"{what}: {listed}; {advice}")
+            if listed and self.inside:
+                warnings.append(
+                    f"these clouds ended far from the poses inside their files: {listed}; check"
+                    " them in the report, or give their poses (`poses`)"
+                )
+            elif listed:
+                warnings.append(
+                    f"these clouds ended far from the poses that were given: {listed}; if the given"
+                    " poses are right, fix them (`fixed`) or say how certain they are (`priors`)"
+                )
         if any(each.solution.rivals for each in candidates):
             moved = {j for a in result.alternatives if a.reason == RIVAL for j in a.clouds}
             listed = ", ".join(result.names[j] for j in sorted(moved))
