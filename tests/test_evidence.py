@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Evidence: contradictions in common territory, which more overlap does not improve."""
 
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +14,14 @@ from coframe.align import evidence
 from coframe.align.alternatives import weigh
 from coframe.align.evidence import (
     BLOCK,
+    Agreement,
     Surface,
     agreement,
     better,
     compare_all,
     lead,
     lead_of,
+    splits,
     surface,
 )
 from coframe.align.freedom import Freedom, Review, free_direction, review, same_place
@@ -372,3 +375,23 @@ def test_a_cloud_far_from_its_given_pose_is_as_free_as_without_one(away: float) 
     assert found is not None
     assert alone is not None
     assert found.shift < alone.shift if away == 0 else found.shift == alone.shift
+
+
+@pytest.mark.parametrize(("link", "divided"), [((40, 0), True), ((4000, 0), False)])
+def test_one_link_does_not_hold_two_parts_that_contradict_along_the_others(
+    link: tuple[int, int], divided: bool
+) -> None:
+    """Round bodies: one turned about its axis meets itself, and two views of it hardly overlap."""
+    M = 6
+    agree, contradict = np.zeros((2, M, M), int)
+    pairs = {}
+    for j, i in permutations(range(M), 2):
+        same = (j < 3) == (i < 3)
+        right, wrong = (200, 0) if same else (80, 20)
+        if {j, i} == {2, 3}:
+            right, wrong = link
+        agree[j, i], contradict[j, i] = right, wrong
+        pairs[j, i] = np.array([[(right + wrong) // 10, wrong // 10]] * 10)
+    blocks = tuple(np.concatenate([pairs[j, i] for i in range(M) if i != j]) for j in range(M))
+    found = splits(Agreement(agree, contradict, blocks, pairs))
+    assert any({each.side, each.rest} == {(0, 1, 2), (3, 4, 5)} for each in found) == divided

@@ -233,16 +233,16 @@ def splits(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> list[Sp
 
     Two halves that were joined wrongly agree inside, so that no cloud contradicts the others more
     than is typical: all do. The parts are sought along the tree of the links that contradict least;
-    without one of its links it falls into two, and that link contradicts least of all between the
-    two. Where it contradicts much less than the others do, it holds: they are thin bodies seen from
-    both sides, or things that moved.
+    without one of its links it falls into two. Where most of the territory between the two belongs
+    to links that contradict much less than the others, these hold: the others are thin bodies seen
+    from both sides, or things that moved.
     """
     # Of all ways to divide the clouds, the tree picks what stands out. With n of them, chance
     # reaches the square root of 2 log n standard deviations.
     ways = (len(found.agree) - 1) * np.log(2)
     clear = np.sqrt(recipe.clear**2 + 2 * ways)
     parts: list[tuple[float, Split]] = []
-    for link, side, rest in _divided(found):
+    for side, rest in _divided(found):
         across = share_of(_between(found, side, rest))
         within = share_of(_between(found, side, side, rest, rest))
         if across is None:
@@ -252,25 +252,37 @@ def splits(found: Agreement, recipe: EvidenceRecipe = ALIGN.evidence) -> list[Sp
         usual = 1 - recipe.level if within is None else within.value
         variance = across.variance + (0.0 if within is None else within.variance)
         z = float((across.value - usual) / np.sqrt(variance))
-        if across.value > 1 - recipe.level and 2 * link > across.value and z > clear:
+        held = _territory_below(found, side, rest, across.value / 2)
+        if across.value > 1 - recipe.level and 2 * held < 1 and z > clear:
             split = Split(tuple(sorted(side)), tuple(sorted(rest)), across.value, usual)
             parts.append((z, split))
     return [split for _, split in sorted(parts, key=lambda each: -each[0])]
 
 
-def _divided(found: Agreement) -> list[tuple[float, set[int], set[int]]]:
-    """For each link of the tree of those that contradict least: its share of contradictions, and
-    the clouds at either side.
-    """
-    territory = found.agree + found.agree.T + found.contradict + found.contradict.T
-    shares = (found.contradict + found.contradict.T + 1) / (territory + 2)
+def _links(found: Agreement) -> tuple[Int[Array, "M M"], Float[Array, "M M"]]:
+    """Territory of each two clouds, and the share of contradictions there."""
+    wrong = found.contradict + found.contradict.T
+    territory = found.agree + found.agree.T + wrong
+    return territory, (wrong + 1) / (territory + 2)
+
+
+def _territory_below(found: Agreement, side: set[int], rest: set[int], share: float) -> float:
+    """How much of the territory between two parts belongs to links that contradict less."""
+    between = np.ix_(sorted(side), sorted(rest))
+    territory, shares = (each[between] for each in _links(found))
+    return float(territory[shares <= share].sum() / max(territory.sum(), 1))
+
+
+def _divided(found: Agreement) -> list[tuple[set[int], set[int]]]:
+    """The clouds at either side of each link of the tree of those that contradict least."""
+    territory, shares = _links(found)
     links = np.where(np.triu(territory, 1) >= BLOCK, shares, 0.0)
     tree = minimum_spanning_tree(coo_array(links).tocsr()).tocoo()
     edges = list(zip(tree.row.tolist(), tree.col.tolist(), strict=True))
     parts = []
     for cut in edges:
         side, rest = (_reached(end, [edge for edge in edges if edge != cut]) for end in cut)
-        parts.append((float(shares[cut]), side, rest))
+        parts.append((side, rest))
     return parts
 
 
