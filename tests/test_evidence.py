@@ -308,7 +308,7 @@ def test_clouds_that_leave_given_poses_are_named() -> None:
     start[2] = start[2] @ geometry.exp(np.array([0.0, 0.6, 0.0, 0.0, 0.0, 0.0]))
     result = coframe.register(scene.clouds, start)
     (told,) = [each for each in result.warnings if "poses that were given" in each]
-    assert "cloud 2 by 34 degrees" in told
+    assert "cloud 2 by 34.4 degrees" in told
     assert "cloud 1" not in told
     near = coframe.register(scene.clouds, scene.poses)
     assert not any("poses that were given" in each for each in near.warnings)
