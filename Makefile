@@ -11,7 +11,7 @@ demo: .venv/installed
 # Idle workers take over tests of busy ones.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 
-# About a quarter of an hour on two cores.
+# About twenty minutes on two cores.
 test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

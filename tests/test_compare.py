@@ -174,5 +174,5 @@ def test_the_command_writes_a_table_and_a_page(
     assert rows[0]["rotation"] == pytest.approx(0, abs=1e-6)
     wrong = run("--method", "magic")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr.startswith("coframe: --methods: expected some of")
+    assert wrong.stderr.startswith("coframe: --method: expected some of")
     assert wrong.stderr.count("\n") == 1

@@ -508,7 +508,7 @@ def test_points_larger_than_memory_replace_the_old_ones_last(work: Path) -> None
     old = coframe.load(work / "out")
     scans = [work / f"scan{j}.ply" for j in range(3)]
     start = geometry.identity(3, 3)
-    new = coframe.register(scans, start, memory="2GB", output=work / "out")
+    new = coframe.register(scans, start, memory="4GB", output=work / "out")
     assert same(coframe.load(work / "out"), old)
     new.save(work / "out")
     assert bits(coframe.load(work / "out").poses) == bits(new.poses)

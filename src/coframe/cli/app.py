@@ -77,7 +77,7 @@ ARGUMENT = re.compile(
     "`(fixed|priors?|level|rematch|max_turn|max_shift|turntable|targets|control|crs|poses)`"
 )
 # [format] Those whose option has another name.
-OPTIONS = {"priors": "prior"}
+OPTIONS = {"priors": "prior", "methods": "method"}
 # [format] Parameters of commands that are no options.
 POSITIONAL = ("files", "folder", "file", "sequence", "names")
 

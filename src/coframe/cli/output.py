@@ -43,7 +43,8 @@ def files_of(arguments: Iterable[Path]) -> list[Path]:
 
     arguments = list(arguments)
     found = clouds.expand(arguments, on_left_out=say_left_out)
-    for path in dict.fromkeys(path for path in arguments if arguments.count(path) > 1):
+    twice = dict.fromkeys(path for path in arguments if arguments.count(path) > 1)
+    for path in twice if len(found) > 1 else ():  # a single file is refused, which says enough
         complain(f"{path}: given {arguments.count(path)} times, taken once")
     for folder in dict.fromkeys(path for path in arguments if path.is_dir()):
         if others := clouds.others_in(folder, found):
