@@ -92,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in sets
     ]
     what = (
-        f"`coframe register SCANS --no-report` on raw scans without start poses, the shortest time"
-        f" of {options.rounds} rounds; worst rotation against the published poses."
+        "`coframe register SCANS -o OUT --no-report` on raw scans without start poses, the shortest"
+        f" time of {options.rounds} rounds; worst rotation against the published poses."
     )
     columns = ["", "scans", "points", "time", "CPU time", "worst rotation"]
     record.save("command", what, columns, rows, folder=options.records)
