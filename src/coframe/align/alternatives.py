@@ -19,6 +19,7 @@ from coframe.align.evidence import (
     Surface,
     blocks_of,
     compare_all,
+    displacement,
     lead_of,
     partners_of,
     pooled,
@@ -109,9 +110,7 @@ def distinct(
 
 def _displacement(surface: Surface, one: Pose, other: Pose) -> float:
     """How far the patches of a cloud lie from where another pose puts them, root mean square."""
-    some = surface.centres[:: max(1, len(surface) // BLOCK)]
-    away = geometry.transform(one, some) - geometry.transform(other, some)
-    return float(np.sqrt((away**2).sum(1).mean()))
+    return displacement(surface.centres[:: max(1, len(surface) // BLOCK)], one, other)
 
 
 def weigh(

@@ -34,8 +34,8 @@ FLAT = 0.5
 # [guard] Heights [share of the reach] below this say no more than this, so that clouds without
 # noise have a finite amount of evidence.
 LEAST = 1e-6
-# [guard] Probabilities below this are bounded, not computed.
-TINY = 1e-290
+# [guard] Probabilities that are no larger are bounded, not computed.
+TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True)

@@ -625,6 +625,12 @@ def draw_surfaces(
     return clouds.map(draw_surface, rows, frames.each(), shared=(recipe,))
 
 
+def displacement(points: Points, one: Pose, other: Pose) -> float:
+    """How far apart two poses put some points of a cloud, root mean square."""
+    away = geometry.transform(one, points) - geometry.transform(other, points)
+    return float(np.sqrt((away**2).sum(1).mean()))
+
+
 def aligned_frame(given: Poses, found: Poses) -> Pose:
     """The common motion after which most given poses are as near to the found ones as can be."""
     motions = found @ geometry.inverse(given)

@@ -20,6 +20,7 @@ from coframe.align.evidence import (
     compare_all,
     contradicting,
     deviation_of,
+    displacement,
     lead_of,
     partners_of,
     pooled,
@@ -184,10 +185,9 @@ def free_direction(
         if not possible(moved) or not tempting(moved):
             continue
         there = planes.settle_one(one, others, moved, abs(length), sign)
-        away = geometry.transform(there, one.centres) - geometry.transform(pose, one.centres)
         blocks = every(there)
         if (
-            np.sqrt((away**2).sum(1).mean()) > recipe.distinct * extent
+            displacement(one.centres, there, pose) > recipe.distinct * extent
             and tempting(there)
             and as_good(now, blocks)
             and possible(there)

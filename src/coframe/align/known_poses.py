@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 from scipy import special
 
 from coframe import geometry
 from coframe.align import planes
-from coframe.align.evidence import Surface, agreement, aligned_frame, lead
+from coframe.align.evidence import Surface, agreement, aligned_frame, displacement, lead
 from coframe.align.recipe import ALIGN, AlignRecipe
 from coframe.em.constraints import Constraints
-from coframe.types import Array, Poses
+from coframe.types import Poses
 
 
 @dataclass(frozen=True)
@@ -47,24 +46,15 @@ def misfits(
     if then.silent or lead(then, now) < recipe.evidence.free:
         return {}
     there = aligned_frame(there, poses) @ there
-    away = _distances(surfaces, poses, there)
+    away = {j: displacement(surfaces[j].centres, poses[j], there[j]) for j in known}
     found = {}
     for j in known:
-        if 2 * away[j] > away[known].max():
+        if 2 * away[j] > max(away.values()):
             back = there[j] @ geometry.inverse(poses[j])
             middle = geometry.transform(poses[j], surfaces[j].middle[None])
             shift = float(np.linalg.norm(geometry.transform(back, middle) - middle))
             found[j] = Misfit(float(geometry.angle(geometry.rotation(back))), shift)
     return found
-
-
-def _distances(surfaces: Sequence[Surface], a: Poses, b: Poses) -> Float[Array, " M"]:
-    """How far apart two poses put the patches of each cloud, root mean square."""
-    apart = [
-        geometry.transform(a[j], each.centres) - geometry.transform(b[j], each.centres)
-        for j, each in enumerate(surfaces)
-    ]
-    return np.array([np.sqrt((each**2).sum(1).mean()) for each in apart])
 
 
 def far_from_priors(

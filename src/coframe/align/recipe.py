@@ -69,14 +69,6 @@ class SurfaceRecipe:
     # proving/tune, 2026-11-18: at most 0.67 on noisy bodies]
     max_flatness: float = 0.7
 
-    @property
-    def min_known(self) -> float:
-        """The same agreement, of different clouds: with less, it is not known how any of them face.
-
-        It is 1 if all are oriented rightly, and 0 by chance.
-        """
-        return 0.5
-
 
 @dataclass(frozen=True)
 class VerdictRecipe:

@@ -211,8 +211,9 @@ class Scene:
         pair = (self.cloud[rows, None] * M + self.cloud[near]).ravel()
         signed = np.bincount(pair, alike, M * M).reshape(M, M)
         total = np.bincount(pair, np.abs(alike), M * M).reshape(M, M)
-        told = self.oriented[:, None] & self.oriented & ~np.eye(M, dtype=bool)
-        if signed[told].sum() < recipe.min_known * total[told].sum():
+        across = self.oriented[:, None] & self.oriented & ~np.eye(M, dtype=bool)
+        # One if all face as their surface does, zero by chance: it is nearer to chance.
+        if 2 * signed[across].sum() < total[across].sum():
             return replace(self, oriented=np.zeros(M, bool))
         own = np.diagonal(signed) > recipe.min_agreement * np.diagonal(total)
         if (self.oriented | ~own).all():

@@ -51,7 +51,7 @@ CHANCE = (
 )
 
 # What is said of poses that are known, and what to do then.
-KNOWLEDGE = "what is known of these poses contradicts the scans"
+KNOWLEDGE = "poses that were given as known are in doubt"
 CHECK = "check these poses, or leave one of them free"
 
 # What is said where evidence is silent.
@@ -167,7 +167,7 @@ class Solution:
         follows = [each and j not in self.rematched for j, each in enumerate(follows)]
         return lambda cloud, pose: not follows[cloud] or near(cloud, pose)
 
-    def contradicting_knowledge(
+    def doubtful_known_poses(
         self, surfaces: Sequence[Surface], recipe: AlignRecipe, threads: int | None
     ) -> dict[int, str]:
         """Clouds whose fixed poses or priors the scans contradict, in words."""
@@ -315,7 +315,7 @@ class Solution:
             loose = {j: CHANCE for j in range(len(surfaces)) if j not in held}
         elsewhere = loose | rivals | same | free | known
         divided = divisions(seen, recipe.evidence)
-        said = self.contradicting_knowledge(surfaces, recipe, threads)
+        said = self.doubtful_known_poses(surfaces, recipe, threads)
         doubtful = loose | divided | rivals | same | wrong | free | known | said
         marked = downgrade(found.verdicts, doubtful)
         marked = downgrade(marked, unsupported(seen, marked))
@@ -327,8 +327,8 @@ class Solution:
             covariance[i] += self.frames.leave_covariance(wide)[0]
         listed = "; ".join(f"{found.names[j]}: {why}" for j, why in sorted(said.items()))
         warnings = (*found.warnings, f"{KNOWLEDGE}: {listed}; {CHECK}") if said else found.warnings
-        told = replace(found, verdicts=marked, pose_covariance=covariance, warnings=warnings)
-        return told, elsewhere
+        result = replace(found, verdicts=marked, pose_covariance=covariance, warnings=warnings)
+        return result, elsewhere
 
 
 def assemble(

@@ -34,9 +34,6 @@ NEIGHBOURS = 8
 REACH = 3.0
 # [size] Places around one that say how thick a cloud usually is there.
 AROUND = 64
-# [limit] A point farther from the middle of its neighbours in the other cloud than this multiple of
-# their standard deviation is beside them: there, their plane is extrapolated.
-BESIDE = 2.0
 # [guard] Points: a component with less of a cloud is not seen by it.
 NOTHING = 1e-3
 # [limit] How well an axis is held: standard deviation at the scan's points, in units of the
@@ -299,6 +296,7 @@ class _Planes:
     axes: Float[Array, "n D D"]  # columns; the first is the normal
     widths: Float[Array, "n D"]  # standard deviations along the axes; the first is the thickness
     spacing: Float[Array, " n"]
+    reach: Float[Array, " n"]  # distance of the farthest neighbour from the middle
 
     @property
     def normals(self) -> Float[Array, "n D"]:
@@ -326,7 +324,9 @@ def _planes(points: Float[Array, "n D"], surface: Float[Array, "m D"], tree: cKD
     centred = around - middles[:, None]
     values, axes = np.linalg.eigh(np.einsum("nki,nkj->nij", centred, centred) / NEIGHBOURS)
     spacing = np.sqrt(values.sum(1) / NEIGHBOURS)
-    return _Planes(nearest[:, 0], middles, axes, np.sqrt(np.maximum(values, 0)), spacing)
+    reach = np.sqrt((centred**2).sum(2)).max(1)
+    widths = np.sqrt(np.maximum(values, 0))
+    return _Planes(nearest[:, 0], middles, axes, widths, spacing, reach)
 
 
 def _to_plane(
@@ -349,7 +349,8 @@ def _to_plane(
     if not near.any():
         return np.empty(0)
     along = np.einsum("ni,nij->nj", points - planes.middles, planes.axes)
-    near &= (np.abs(along) <= BESIDE * planes.widths)[:, 1:].all(1)
+    # Beyond the farthest of its neighbours, their plane would be extrapolated.
+    near &= (along[:, 1:] ** 2).sum(1) <= planes.reach**2
     flat = planes.flat(points, near) & own.flat(points, np.ones(len(points), bool))
     return np.asarray(along[near & flat, 0])
 
