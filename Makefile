@@ -11,7 +11,7 @@ demo: .venv/installed
 # Idle workers take over tests of busy ones.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 
-# About twenty minutes on two cores.
+# Twenty to twenty-five minutes on two cores.
 test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
